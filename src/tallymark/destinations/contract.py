@@ -1,0 +1,103 @@
+"""What a destination must do. It applies plans; it knows no strategy.
+
+The phases of one load, as the flow calls them:
+
+1. `inspect`   the table's shape now, or None
+2. `applied`   the markers of these contents, and the last sequence
+3. `prepare`   compute the labels and counts of a plan; nothing durable is written
+4. `commit`    on what `prepare` gave: effects, marker and fence in one atomic unit
+5. `settle`    copy markers to where they survive log clean-up; idempotent, safe to skip
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from tallymark.model.marker import Applied, Marker
+from tallymark.model.plan import Label, Plan
+from tallymark.model.receipt import Counts
+from tallymark.model.table import TableShape
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Complete and frozen; an unsupported pair is refused at plan time with the reason."""
+
+    name: str
+    nested_types: bool
+    schema_evolution: bool
+    time_travel: bool
+
+
+@dataclass(frozen=True)
+class SampleRow:
+    """One row of a plan. `before` is None for an insert, `after` for a delete."""
+
+    label: Label
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What the destination says it did."""
+
+    version: str
+    committed_at: datetime
+    way: str
+
+
+@dataclass(frozen=True)
+class TableMarkers:
+    """Markers found in a table: by content hash, those asked for; and the highest sequence of all."""
+
+    by_hash: dict[str, Applied]
+    last_sequence: int
+
+
+class Prepared(Protocol):
+    """The computed effect of a plan on a pinned version of the table."""
+
+    @property
+    def counts(self) -> Counts:
+        """Of the rows given to `prepare`: `rejected` is 0 and `total` is their number."""
+
+    @property
+    def table_rows(self) -> int:
+        """Rows in the table before the load; 0 when it is new. Used by the delete guard."""
+
+    def samples(self, limit: int) -> list[SampleRow]: ...
+
+    def sql(self) -> str:
+        """The query or statement that decides, in the destination's dialect."""
+
+    def commit(self, marker: Marker) -> Commit:
+        """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
+
+
+class Destination(Protocol):
+    capabilities: Capabilities
+
+    def table_key(self, table: str) -> str:
+        """The identity of the table for leases and ledger records: stable, no secrets."""
+
+    def inspect(self, table: str) -> TableShape | None:
+        """Raises NotATable when something else is in that place."""
+
+    def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
+        """None asks for all contents. An absent table has no markers and sequence 0."""
+
+    def prepare(self, plan: Plan, incoming: DataFrame) -> AbstractContextManager[Prepared]:
+        """`incoming` has the plan's columns and the technical columns of `model.plan`; it is cached by
+        the caller and may be read several times."""
+
+    def settle(self, table: str) -> None: ...
+
+    def check(self) -> None:
+        """For `doctor`: raises a TallymarkError when the destination cannot be reached or written."""

@@ -1,0 +1,1 @@
+"""Frozen facts that every layer shares. No Spark, no I/O."""

@@ -1,0 +1,95 @@
+"""What a load did, or would do, in counts of actual rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Counts:
+    """`total` rows were read. Each ends in exactly one of `inserted`, `updated`, `unchanged`, `rejected`
+    or `skipped`; `deleted` counts rows of the table.
+
+    `skipped` rows have no say: a later row of the batch has the same key, the table's row is newer, or
+    the strategy does not add keys.
+    """
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    total: int = 0
+
+    @property
+    def changes(self) -> int:
+        return self.inserted + self.updated + self.deleted
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one commit did. `already_applied` means: the content was in the table before, by `batch_id`,
+    and this call changed nothing, so its counts are zero."""
+
+    batch_id: str
+    pipeline: str
+    table: str
+    strategy: str
+    counts: Counts
+    version: str  # the destination's own name for the commit
+    sequence: int
+    committed_at: datetime
+    already_applied: bool = False
+    warnings: tuple[str, ...] = ()
+    way: str = ""  # how the destination wrote it: append, overwrite, replace, merge, skip
+    seconds: float = 0.0
+    facts: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def inserted(self) -> int:
+        return self.counts.inserted
+
+    @property
+    def updated(self) -> int:
+        return self.counts.updated
+
+    @property
+    def deleted(self) -> int:
+        return self.counts.deleted
+
+    @property
+    def unchanged(self) -> int:
+        return self.counts.unchanged
+
+    @property
+    def rejected(self) -> int:
+        return self.counts.rejected
+
+    @property
+    def skipped(self) -> int:
+        return self.counts.skipped
+
+    @property
+    def total(self) -> int:
+        return self.counts.total
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "batch_id": self.batch_id,
+            "pipeline": self.pipeline,
+            "table": self.table,
+            "strategy": self.strategy,
+            "counts": self.counts.as_dict(),
+            "version": self.version,
+            "sequence": self.sequence,
+            "committed_at": self.committed_at.isoformat(),
+            "already_applied": self.already_applied,
+            "warnings": list(self.warnings),
+            "way": self.way,
+            "seconds": round(self.seconds, 3),
+        }

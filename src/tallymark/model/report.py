@@ -1,0 +1,196 @@
+"""What a command tells whoever asked: the same values for the terminal, `--json` and the library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from tallymark.model.receipt import Counts, Receipt
+
+
+class Outcome(StrEnum):
+    LOADED = "loaded"  # at least one batch was committed
+    NOTHING_NEW = "nothing_new"
+    FAILED = "failed"
+    BUSY = "busy"  # another worker holds the table's lease
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error as data: what `TallymarkError.as_dict` gives."""
+
+    code: str
+    message: str
+    hint: str = ""
+    retry_safe: bool = False
+    facts: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What the source held: counts of files."""
+
+    listed: int = 0
+    new: int = 0
+    duplicates: tuple[tuple[str, str], ...] = ()  # (path, path it repeats)
+    waiting: tuple[tuple[str, str], ...] = ()  # (path, why it was left for the next run)
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    pipeline: str
+    table: str
+    outcome: Outcome
+    receipts: tuple[Receipt, ...] = ()
+    discovery: Discovery = Discovery()
+    recovered: tuple[Receipt, ...] = ()  # commits that an earlier worker made and did not record
+    failures: tuple[Failure, ...] = ()
+    held_back: tuple[str, ...] = ()  # files that wait behind a failed one, since order matters
+    warnings: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def counts(self) -> Counts:
+        names = Counts().as_dict()
+        return Counts(**{n: sum(getattr(r.counts, n) for r in self.receipts) for n in names})
+
+
+@dataclass(frozen=True)
+class RunReport:
+    run_id: str
+    project: str
+    pipelines: tuple[PipelineReport, ...]
+    started_at: datetime
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return all(p.outcome is not Outcome.FAILED for p in self.pipelines)
+
+
+@dataclass(frozen=True)
+class RowSample:
+    label: str
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+
+
+@dataclass(frozen=True)
+class BadRow:
+    file: str
+    row: int | None  # 1-based position of the record in its file
+    column: str
+    reason: str
+    raw: str
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """What a load would do to one table for its next batch. Nothing was written."""
+
+    pipeline: str
+    table: str
+    strategy: str
+    shape: str  # Append, ReplaceTable, ReplaceSlices, Merge
+    reason: str
+    creates_table: bool
+    counts: Counts
+    files: tuple[str, ...] = ()
+    schema_changes: tuple[str, ...] = ()
+    guards: tuple[str, ...] = ()  # those that would stop the load
+    warnings: tuple[str, ...] = ()
+    samples: tuple[RowSample, ...] = ()
+    bad_rows: tuple[BadRow, ...] = ()
+    sql: str = ""
+    more_files: int = 0  # files that further batches would take
+    failure: Failure | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.files and self.failure is None
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    pipeline: str
+    table: str
+    strategy: str
+    files: dict[str, int]  # state → number of files
+    batches: int
+    last_commit: Receipt | None
+    last_error: Failure | None
+    failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error
+
+
+@dataclass(frozen=True)
+class BatchRecord:
+    """One line of `tallymark history`."""
+
+    batch_id: str
+    pipeline: str
+    table: str
+    state: str
+    sequence: int
+    attempts: int
+    files: int
+    as_of: datetime
+    finished_at: datetime | None
+    receipt: Receipt | None
+    error: Failure | None
+
+
+@dataclass(frozen=True)
+class QuarantinedRow:
+    id: str
+    pipeline: str
+    batch_id: str
+    file: str
+    row: int | None
+    column: str
+    reason: str
+    raw: str
+    quarantined_at: datetime
+
+
+@dataclass(frozen=True)
+class QuarantineSummary:
+    pipeline: str
+    batch_id: str
+    rows: int
+    files: int
+    reasons: dict[str, int]
+    quarantined_at: datetime
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of `tallymark doctor` or `validate`."""
+
+    subject: str
+    ok: bool
+    detail: str
+    fix: str = ""
+
+
+class Step(StrEnum):
+    DISCOVER = "discover"
+    CLAIM = "claim"
+    READ = "read"
+    CHECK = "check"
+    PLAN = "plan"
+    APPLY = "apply"
+    RECORD = "record"
+    REPORT = "report"
+    SPARK = "spark"  # session start, JARs
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress, for whoever shows it. `done`/`total` where the step can be counted."""
+
+    pipeline: str
+    step: Step
+    text: str
+    done: int | None = None
+    total: int | None = None
