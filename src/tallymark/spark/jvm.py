@@ -1,0 +1,138 @@
+"""The JVM of a Spark that we start ourselves: launch, log file, JARs, stop."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from tallymark.config.project import SparkConfig
+from tallymark.errors import RuntimeUnavailable
+from tallymark.spark.failures import explain
+from tallymark.spark.java import find_java
+from tallymark.spark.settings import is_local, launch_settings
+
+_LOG_LIMIT_BYTES = 8 << 20
+# Everybody on the machine can read a command line: such settings reach Spark after its start.
+_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|account[.]?key|credential")
+
+
+@dataclass(frozen=True)
+class Engine:
+    session: SparkSession
+    log_path: Path
+
+    def stop(self) -> None:
+        self.session.stop()
+        close_gateway()
+
+
+def running_session() -> SparkSession | None:
+    """The classic Spark of this process, if one runs: ours of another project, or the user's."""
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession(SparkContext._active_spark_context)
+
+
+def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engine:
+    """1. find Java  2. settings and JARs  3. launch the JVM, its output to the log  4. open a session."""
+    java = find_java(home)
+    settings = launch_settings(config, home, _jars_of_spark())
+    close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
+    tell("starting Spark")
+    log_path = home / "logs" / "spark.log"
+    with _log_file(log_path) as log:
+        begin = log.tell()
+        python = _worker_python(config.master, settings)
+        workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        try:
+            with _environment({**java.environment(), **workers}):
+                context = _launch(settings, log)
+        except Exception as problem:
+            close_gateway()
+            raise explain(_written_since(log_path, begin), log_path, problem) from problem
+    return Engine(SparkSession(context), log_path)
+
+
+def close_gateway() -> None:
+    """Ends the JVM. PySpark keeps it after `stop`, and would give it to the next session."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None or SparkContext._active_spark_context is not None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    if gateway.proc is not None:
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=30)
+
+
+def _launch(settings: Mapping[str, str], log: IO[bytes]) -> SparkContext:
+    secret = {key: value for key, value in settings.items() if _SECRET.search(key)}
+    at_launch = SparkConf(loadDefaults=False)
+    at_launch.setAll([(key, value) for key, value in settings.items() if key not in secret])
+    gateway = launch_gateway(at_launch, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    # What was given at launch comes back from the JVM, with the JARs that it has resolved.
+    return SparkContext(conf=SparkConf(_jvm=gateway.jvm).setAll(list(secret.items())), gateway=gateway)
+
+
+def _worker_python(master: str, settings: Mapping[str, str]) -> str:
+    if "spark.pyspark.python" in settings:
+        return settings["spark.pyspark.python"]
+    # Without it, local workers take `python3` from PATH, which lacks our packages.
+    return sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+
+
+def _jars_of_spark() -> frozenset[str]:
+    spark_home = _find_spark_home()  # type: ignore[no-untyped-call]
+    return frozenset(jar.name for jar in (Path(spark_home) / "jars").glob("*.jar"))
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Changes the environment for the launch only. PySpark takes it from nowhere else."""
+    before = {key: os.environ.get(key) for key in changes}
+    _set_environment(changes)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    for key, value in values.items():
+        if value is None:
+            os.environ.pop(key, None)
+        else:
+            os.environ[key] = value
+
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        log = path.open("ab")
+    except OSError as problem:
+        raise RuntimeUnavailable(
+            f"Spark's log cannot be written: {problem}", hint=f"make {path.parent} writable"
+        ) from problem
+    with log:
+        yield log
+
+
+def _written_since(path: Path, begin: int) -> str:
+    with path.open("rb") as log:
+        log.seek(begin)
+        return log.read().decode(errors="replace")

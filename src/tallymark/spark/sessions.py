@@ -1,0 +1,119 @@
+"""Starts Spark once, hands out isolated sessions, stops what it started."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from pyspark.sql import SparkSession
+
+from tallymark.config.project import SparkConfig
+from tallymark.errors import RuntimeUnavailable
+from tallymark.spark import jvm
+from tallymark.spark.settings import REQUIRED, is_connect, user_settings
+
+_RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
+
+
+class Sessions:
+    """One Spark for a project. Nothing starts before the first session is asked for.
+
+    A Spark that already runs in this process is used and never stopped: a process can hold one only.
+    """
+
+    def __init__(self, config: SparkConfig, *, home: Path, on_progress: Callable[[str], None] | None = None):
+        self._config = config
+        self._user = user_settings(config)
+        self._home = home.absolute()
+        self._tell = on_progress or (lambda _: None)
+        self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
+        self._root: SparkSession | None = None
+        self._engine: jvm.Engine | None = None
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Sessions:
+        """Sessions beside the caller's own, classic or Connect, which is neither changed nor stopped."""
+        made = cls(SparkConfig(), home=Path())
+        made._root = spark
+        return made
+
+    @property
+    def started(self) -> bool:
+        return self._root is not None
+
+    def isolated(self) -> SparkSession:
+        """A fresh session: its settings and temporary views are nobody else's."""
+        with self._lock:
+            if self._root is None or _is_stopped(self._root):
+                self._root = self._start()
+            root = self._root
+        session = _beside(root)
+        self._dress(session, root)
+        return session
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._engine is not None:
+                self._engine.stop()
+            elif self._root is not None and is_connect(self._config.master):
+                self._root.stop()
+            self._root = self._engine = None
+
+    def _start(self) -> SparkSession:
+        if is_connect(self._config.master):
+            return self._connect()
+        if running := jvm.running_session():
+            return running
+        self._engine = jvm.start(self._config, self._home, self._tell)
+        return self._engine.session
+
+    def _connect(self) -> SparkSession:
+        if jvm.running_session():
+            raise RuntimeUnavailable(
+                "spark.master is a Spark Connect server, but this process already runs a classic Spark, "
+                "which a Connect session would break",
+                hint="use Spark Connect in a process of its own, or stop the other session first",
+            )
+        self._tell(f"connecting to {self._config.master.split(';')[0]}")
+        try:
+            session: SparkSession = SparkSession.builder.remote(self._config.master).create()
+            session.version  # noqa: B018  (nothing is sent before the first call)
+        except Exception as problem:
+            raise RuntimeUnavailable(
+                f"the Spark Connect server {self._config.master.split(';')[0]} cannot be used: "
+                f"{str(problem).splitlines()[0]}",
+                hint="check spark.master in tallymark.yaml and that the server is up",
+            ) from problem
+        return session
+
+    def _dress(self, session: SparkSession, root: SparkSession) -> None:
+        has = session.conf.getAll
+        wanted = {**root.conf.getAll, **self._user, **REQUIRED}
+        for key, value in wanted.items():
+            if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
+                continue
+            if session.conf.isModifiable(key):
+                session.conf.set(key, value)
+
+
+def _beside(root: SparkSession) -> SparkSession:
+    """A new session on the same Spark. Connect has no newSession: it opens one by the same way in."""
+    if not _is_connect_session(root):
+        return root.newSession()
+    way_in = copy.copy(cast(Any, root).client._builder)
+    # An address that names a session would lead back into that very session.
+    way_in._params = {key: value for key, value in way_in._params.items() if key != way_in.PARAM_SESSION_ID}
+    return cast(SparkSession, cast(Any, type(root))(connection=way_in))
+
+
+def _is_connect_session(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    if _is_connect_session(session):
+        return bool(cast(Any, session).is_stopped)
+    return session._sc._jsc is None

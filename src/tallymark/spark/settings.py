@@ -1,0 +1,130 @@
+"""Spark settings: Tallymark's own, those that a session must have, and how the user's win over them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tallymark.config.project import SparkConfig
+from tallymark.errors import ConfigError
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
+AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
+
+# Comparing, casting and hashing rows depends on these: with others, the same file gives other rows.
+REQUIRED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+}
+
+# These hold lists: the user's entries join ours instead of replacing them.
+_LISTS = {"spark.jars.packages": ",", "spark.sql.extensions": ",", "spark.driver.extraJavaOptions": " "}
+
+_GIBIBYTE = 1 << 30
+
+
+def as_text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def is_connect(master: str) -> bool:
+    return master.startswith("sc://")
+
+
+def user_settings(config: SparkConfig) -> dict[str, str]:
+    """The `conf` of tallymark.yaml as text. Refuses what would change the meaning of a load."""
+    settings = {key: as_text(value) for key, value in config.conf.items()}
+    for key, needed in REQUIRED.items():
+        if settings.get(key, needed).lower() != needed.lower():
+            raise ConfigError(
+                f"spark.conf: {key} is {settings[key]}, but Tallymark needs {needed}",
+                hint=f"remove {key} from spark.conf in tallymark.yaml",
+                facts={"setting": key},
+            )
+    return settings
+
+
+def launch_settings(config: SparkConfig, home: Path, jars_present: frozenset[str]) -> dict[str, str]:
+    """What a Spark that we start is started with. `jars_present` names JARs that Spark already has."""
+    user = user_settings(config)
+    own = _everywhere(config, home, user, jars_present)
+    if is_local(config.master):
+        own |= _embedded(config.master)
+    joined = {key: _join(own.get(key, ""), user.get(key, ""), mark) for key, mark in _LISTS.items()}
+    return {**own, **user, **{key: text for key, text in joined.items() if text}}
+
+
+def packages(config: SparkConfig, user: Mapping[str, str], jars_present: frozenset[str]) -> list[str]:
+    """Maven coordinates to resolve; ours only where the user brings no such JAR."""
+    wanted = [*config.packages, *filter(None, user.get("spark.jars.packages", "").split(","))]
+    brought = ",".join([*wanted, user.get("spark.jars", ""), *jars_present])
+    own = [("delta-spark", DELTA_PACKAGE), ("spark-avro", AVRO_PACKAGE)]
+    return [package for artifact, package in own if artifact not in brought] + wanted
+
+
+def _everywhere(
+    config: SparkConfig, home: Path, user: Mapping[str, str], jars_present: frozenset[str]
+) -> dict[str, str]:
+    scratch = home / "spark"
+    return {
+        "spark.master": config.master,
+        "spark.app.name": "tallymark",
+        "spark.jars.packages": ",".join(packages(config, user, jars_present)),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.ui.showConsoleProgress": "false",
+        # Without these, Spark leaves spark-warehouse, metastore_db and derby.log in the current folder.
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        **REQUIRED,
+    }
+
+
+def _embedded(master: str) -> dict[str, str]:
+    return {
+        "spark.driver.memory": f"{driver_memory_gib()}g",
+        # A laptop's host name often does not resolve, or resolves to an address that a VPN took away.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(max(2, cores(master))),
+        "spark.databricks.delta.snapshotPartitions": "1",
+        # Landing zones hold many tiny files: at Spark's 4 MiB each they would become a task each.
+        "spark.sql.files.openCostInBytes": str(128 << 10),
+    }
+
+
+def cores(master: str) -> int:
+    asked = re.match(r"local\[(\d+)", master)
+    if asked:
+        return int(asked[1])
+    if master == "local":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def driver_memory_gib() -> int:
+    """A quarter of the machine, between 2 and 4 GiB; 1 GiB where even half of it is less than 2."""
+    machine = machine_memory()
+    return 1 if machine < 4 * _GIBIBYTE else max(2, min(4, machine // 4 // _GIBIBYTE))
+
+
+def machine_memory() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")  # a container's share
+    try:
+        return min(total, int(limit.read_text()))
+    except (OSError, ValueError):
+        return total
+
+
+def _join(ours: str, users: str, mark: str) -> str:
+    parts = [*ours.split(mark), *users.split(mark)]
+    return mark.join(dict.fromkeys(filter(None, parts)))
