@@ -1,0 +1,64 @@
+# Needs Python 3.11 or newer, make and git. Everything else is fetched into this folder.
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+UV := .uv/bin/uv
+READY := .venv/.ready
+
+# Without a HOME that can be written, tools would fail on their caches: keep those here instead.
+ifneq ($(shell test -n "$$HOME" && mkdir -p "$$HOME" 2>/dev/null && test -w "$$HOME" && echo yes),yes)
+export HOME := $(CURDIR)/.uv/home
+endif
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+# A shell's own environment must not receive what belongs into .venv.
+unexport VIRTUAL_ENV
+
+.PHONY: help demo test check fmt docs bench crash clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Load the example shop and show what each step did
+	@$(BIN)/python examples/shop/demo.py
+
+test: check ## Check the code, then run the tests
+	$(BIN)/pytest
+
+check: $(READY) ## Format, lint, types and import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(READY) ## Format the code and repair what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(READY) ## Write the reference from the code and check every link
+	$(BIN)/python -m tallymark.cli.main schema --write docs/reference
+	$(BIN)/pytest tests/architecture -k markdown
+
+bench: $(READY) ## Measure against peers, side by side
+	$(BIN)/python bench/run.py
+
+crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)
+	$(BIN)/pytest tests/crash -m 'big or not big'
+
+clean: ## Remove what make has made
+	rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): uv.lock pyproject.toml $(UV)
+	@$(UV) sync --quiet --frozen --all-extras --python $(PYTHON)
+	@touch $@
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Tallymark needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 | tail -n 1). Try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv .uv || \
+	  { rm -rf .uv; echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)" >&2; exit 1; }
+	@.uv/bin/pip install --quiet --disable-pip-version-check uv
