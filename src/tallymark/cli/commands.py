@@ -1,0 +1,136 @@
+"""The commands. Each asks the library and hands its answer to `output`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tallymark.cli import failure, initialise, output, quarantine
+from tallymark.cli.arguments import Options
+from tallymark.cli.blocks import Answer
+from tallymark.cli.opening import open_project, options_of
+from tallymark.cli.parameters import (
+    EVERYWHERE,
+    AllowDeletes,
+    OnePipeline,
+    OptionalPipeline,
+    Pipelines,
+    app_options,
+)
+from tallymark.cli.version import installed_version
+
+app = typer.Typer(
+    name="tallymark",
+    help="Load files into lakehouse tables, exactly once.",
+    epilog="Exit codes: 0 all good, 1 a load failed, 2 wrong use or configuration.",
+    invoke_without_command=True,
+    **app_options(),
+)
+app.add_typer(quarantine.app, name="quarantine")
+app.command(name="init", epilog=EVERYWHERE)(initialise.init)
+
+
+@app.callback()
+def common(
+    context: typer.Context,
+    project: Annotated[Path, typer.Option(metavar="DIR", help="Folder with tallymark.yaml.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log and tracebacks on stderr.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> Answer | None:
+    context.obj = Options(project, as_json, verbose)
+    if context.invoked_subcommand is not None:
+        return None
+    return output.version(installed_version()) if version else failure.no_command(context.get_help())
+
+
+@app.command(epilog=EVERYWHERE)
+def run(context: typer.Context, pipelines: Pipelines = None, allow_deletes: AllowDeletes = False) -> Answer:
+    """Load what is new, exactly once."""
+    with open_project(context) as project:
+        return output.run(project.run(*pipelines or (), allow_deletes=allow_deletes))
+
+
+@app.command(epilog=EVERYWHERE)
+def plan(
+    context: typer.Context,
+    pipelines: Pipelines = None,
+    sql: Annotated[bool, typer.Option("--sql", help="Show the query that decides.")] = False,
+    samples: Annotated[int, typer.Option(min=0, metavar="N", help="Sample rows per table.")] = 10,
+    allow_deletes: AllowDeletes = False,
+) -> Answer:
+    """Say what the next load would do, row by row. Writes nothing."""
+    with open_project(context) as project:
+        reports = project.plan(*pipelines or (), samples=samples, allow_deletes=allow_deletes)
+        return output.plan(reports, with_sql=sql)
+
+
+@app.command(epilog=EVERYWHERE)
+def status(context: typer.Context) -> Answer:
+    """Show every pipeline: its files, its last commit, what needs repair."""
+    with open_project(context) as project:
+        return output.status(project.status())
+
+
+@app.command(epilog=EVERYWHERE)
+def history(
+    context: typer.Context,
+    pipeline: OptionalPipeline = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many batches.")] = 20,
+) -> Answer:
+    """Show the latest batches and what each of them did."""
+    with open_project(context) as project:
+        return output.history(project.history(pipeline, limit=limit))
+
+
+@app.command(epilog=EVERYWHERE)
+def requeue(
+    context: typer.Context,
+    pipeline: OnePipeline,
+    file: Annotated[
+        list[str] | None, typer.Option(help="Only this file; may be given several times.")
+    ] = None,
+) -> Answer:
+    """Let the next run try failed files again."""
+    with open_project(context) as project:
+        return output.requeue(pipeline, project.requeue(pipeline, file or None))
+
+
+@app.command(epilog=EVERYWHERE)
+def recover(context: typer.Context, pipelines: Pipelines = None) -> Answer:
+    """Settle what a dead worker left open, and rebuild lost records. Loads nothing."""
+    with open_project(context) as project:
+        return output.recover(project.recover(*pipelines or ()))
+
+
+@app.command(epilog=EVERYWHERE)
+def validate(context: typer.Context) -> Answer:
+    """Check the configuration. Starts no Spark."""
+    from tallymark import api
+
+    return output.validate(api.validate(options_of(context).project))
+
+
+@app.command(epilog=EVERYWHERE)
+def doctor(context: typer.Context) -> Answer:
+    """Check Java, Spark, its JARs, the ledger and every destination."""
+    with open_project(context) as project:
+        return output.doctor(project.doctor())
+
+
+@app.command(epilog=EVERYWHERE)
+def schema(
+    write: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write one file per schema.")] = None,
+) -> Answer:
+    """Print the JSON Schemas of the configuration files, for editors."""
+    from tallymark import api
+    from tallymark.cli.files import write_text
+
+    schemas = api.schemas()
+    if write is None:
+        return output.schema(schemas, ())
+    texts = {write / f"{name}.schema.json": json.dumps(schemas[name], indent=2) + "\n" for name in schemas}
+    return output.schema(schemas, [write_text(path, text) for path, text in texts.items()])

@@ -1,0 +1,96 @@
+"""From an exception to an answer: code, message, hint and exit code. No traceback reaches the user."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import tempfile
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, WRONG_USE, Answer, Block, Line, Tone
+from tallymark.errors import ConfigError, TallymarkError
+from tallymark.model.report import Failure
+
+log = logging.getLogger(__name__)
+
+USAGE = "TM101"
+INTERRUPT = "TM130"
+BUG = "TM999"
+
+
+def as_failure(error: TallymarkError) -> Failure:
+    return Failure(error.code, error.message, error.hint, error.retry_safe, error.facts)
+
+
+def failure_blocks(failure: Failure, indent: str = "") -> list[Block]:
+    blocks: list[Block] = [Line(f"{indent}error {failure.code}: {failure.message}", Tone.BAD)]
+    if failure.hint:
+        blocks.append(Line(f"{indent}  → {failure.hint}"))
+    return blocks
+
+
+def refused(error: TallymarkError) -> Answer:
+    log.debug("the command failed", exc_info=error)
+    return _answer(as_failure(error), WRONG_USE if isinstance(error, ConfigError) else LOAD_FAILED)
+
+
+def wrong_use(message: str, hint: str) -> Answer:
+    return _answer(Failure(USAGE, message, hint), WRONG_USE)
+
+
+def no_command(help_text: str) -> Answer:
+    failure = Failure(USAGE, "no command was given", "see `tallymark --help`")
+    return Answer(blocks=(Line(help_text),), failure=failure, exit_code=WRONG_USE, on_stderr=True)
+
+
+def interrupted() -> Answer:
+    hint = "run the same command again: what was committed is not applied twice"
+    return _answer(Failure(INTERRUPT, "interrupted", hint, retry_safe=True), INTERRUPTED)
+
+
+def bug(error: Exception, argv: Sequence[str], project: Path, version: str) -> Answer:
+    log.debug("an unexpected exception", exc_info=error)
+    kind = type(error).__name__
+    log_file = _write_crash_log(error, argv, project, version)
+    kept = f"the details are in {log_file}; please report it with that file" if log_file else ""
+    failure = Failure(
+        BUG,
+        f"this is a bug in Tallymark: {kind}: {error}",
+        kept or "run again with --verbose and report what it prints",
+        facts={"exception": kind, "log": str(log_file) if log_file else None},
+    )
+    return _answer(failure, LOAD_FAILED)
+
+
+def _answer(failure: Failure, exit_code: int) -> Answer:
+    blocks = tuple(failure_blocks(failure))
+    return Answer(blocks=blocks, failure=failure, exit_code=exit_code, on_stderr=True)
+
+
+def _write_crash_log(error: Exception, argv: Sequence[str], project: Path, version: str) -> Path | None:
+    from tallymark.config.secrets import redact
+
+    now = datetime.now(UTC)
+    text = "\n".join(
+        [
+            f"tallymark {version}, Python {platform.python_version()}, {platform.platform()}",
+            f"{now.isoformat()}  tallymark {' '.join(argv)}",
+            "",
+            *traceback.format_exception(error),
+        ]
+    )
+    folders = [project / ".tallymark" / "logs"] if (project / "tallymark.yaml").is_file() else []
+    for folder in [*folders, Path(tempfile.gettempdir())]:
+        path = folder / f"tallymark-crash-{now:%Y%m%dT%H%M%S%f}.log"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            # "x": in a shared temporary folder, never follow a link that somebody laid there
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(redact(text))
+        except OSError:
+            continue
+        return path
+    return None

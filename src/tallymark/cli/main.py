@@ -1,0 +1,122 @@
+"""From the command line to an exit code. Everything that goes wrong ends here, in one shape."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import typer
+from typer.main import get_command
+
+from tallymark.cli import failure, logs, screen
+from tallymark.cli.arguments import command_name, hoist, wants
+from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, Answer
+from tallymark.cli.commands import app
+from tallymark.cli.version import installed_version
+from tallymark.errors import TallymarkError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = hoist(sys.argv[1:] if argv is None else argv)
+    as_json = wants("--json", args)
+    try:
+        with logs.on_stderr(wants("--verbose", args)), _own_stdout(as_json) as stdout:
+            answer = _answer(args)
+            if as_json:
+                _write_document(answer, args, stdout)
+            else:
+                screen.show(answer.blocks, sys.stderr if answer.on_stderr else stdout)
+            stdout.flush()
+        return answer.exit_code
+    except BrokenPipeError:
+        _forget_stdout()
+        return LOAD_FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _answer(args: list[str]) -> Answer:
+    try:
+        outcome = get_command(app).main(args, prog_name="tallymark", standalone_mode=False)
+    except TallymarkError as error:
+        return failure.refused(error)
+    except typer.TyperException as error:
+        context: typer.Context | None = getattr(error, "ctx", None)
+        path = context.command_path if context else "tallymark"
+        return failure.wrong_use(error.format_message(), f"see `{path} --help`")
+    except (KeyboardInterrupt, typer.Abort):
+        return failure.interrupted()
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return failure.bug(error, args, _project_folder(args), installed_version())
+    if isinstance(outcome, Answer):
+        return outcome
+    # Help and completion print for themselves and give an exit code; so does a Ctrl-C inside typer.
+    return failure.interrupted() if outcome == INTERRUPTED else Answer(exit_code=outcome or 0)
+
+
+def _write_document(answer: Answer, args: list[str], stdout: TextIO) -> None:
+    from tallymark.cli.document import document
+
+    stdout.write(document(answer, command_name(args), installed_version()))
+
+
+@contextmanager
+def _own_stdout(as_json: bool) -> Iterator[TextIO]:
+    """With `--json`, whatever else would print on stdout (a JVM too) prints on stderr, so that stdout
+    holds exactly one document."""
+    ours = sys.stdout
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a name in a file must not fail on a terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
+    if not as_json:
+        yield ours
+        return
+    shared = _has_descriptor(ours, 1) and _has_descriptor(sys.stderr, 2)
+    saved = os.dup(1) if shared else None
+    try:
+        sys.stdout = sys.stderr
+        if saved is None:
+            yield ours
+        else:
+            os.dup2(2, 1)
+            with os.fdopen(os.dup(saved), "w", encoding="utf-8") as document:
+                yield document
+    finally:
+        sys.stdout = ours
+        if saved is not None:
+            os.dup2(saved, 1)
+            os.close(saved)
+
+
+def _has_descriptor(stream: TextIO, number: int) -> bool:
+    try:
+        return stream.fileno() == number
+    except (OSError, ValueError):
+        return False
+
+
+def _forget_stdout() -> None:
+    """The reader is gone, as with `| head`. Python's flush at exit must not complain about it."""
+    if _has_descriptor(sys.stdout, 1):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+
+
+def _project_folder(args: Sequence[str]) -> Path:
+    for word, following in zip(args, [*args[1:], "."], strict=True):
+        if word == "--project":
+            return Path(following)
+        if word.startswith("--project="):
+            return Path(word.removeprefix("--project="))
+    return Path()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""From what the library returned to what the user sees. Pure functions: nothing here prints."""
+
+from tallymark.cli.output.findings import doctor, validate
+from tallymark.cli.output.loads import recover, replay, run
+from tallymark.cli.output.plans import plan
+from tallymark.cli.output.quarantined import dropped, quarantine_list, quarantine_show
+from tallymark.cli.output.records import history, requeue, status
+from tallymark.cli.output.started import init, schema, version
+
+__all__ = [
+    "doctor",
+    "dropped",
+    "history",
+    "init",
+    "plan",
+    "quarantine_list",
+    "quarantine_show",
+    "recover",
+    "replay",
+    "requeue",
+    "run",
+    "schema",
+    "status",
+    "validate",
+    "version",
+]

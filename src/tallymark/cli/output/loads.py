@@ -1,0 +1,108 @@
+"""What loads did: `run`, `recover`, `quarantine replay`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Grid, Line, Tone
+from tallymark.cli.failure import failure_blocks
+from tallymark.cli.output import words
+from tallymark.model.report import Failure, Outcome, PipelineReport, RunReport
+
+ALWAYS_SHOWN = ("inserted", "updated")
+OUTCOME_WORDS = {
+    Outcome.LOADED: "loaded",
+    Outcome.NOTHING_NEW: "nothing new",
+    Outcome.FAILED: "failed",
+    Outcome.BUSY: "busy",
+}
+
+
+def run(report: RunReport) -> Answer:
+    return _answer(report, report.pipelines, f" in {words.seconds(report.seconds)}")
+
+
+def recover(reports: Sequence[PipelineReport]) -> Answer:
+    return _answer(list(reports), reports)
+
+
+def replay(report: PipelineReport) -> Answer:
+    return _answer(report, [report])
+
+
+def _answer(result: object, reports: Sequence[PipelineReport], took: str = "") -> Answer:
+    failure = first_failure(reports)
+    failed = any(report.outcome is Outcome.FAILED for report in reports)
+    return Answer(
+        result=result,
+        blocks=(*load_blocks(reports), _summary(reports, took)),
+        failure=failure if failed else None,
+        exit_code=LOAD_FAILED if failed else ALL_GOOD,
+    )
+
+
+def first_failure(reports: Iterable[PipelineReport]) -> Failure:
+    for report in reports:
+        if report.outcome is Outcome.FAILED and report.failures:
+            return report.failures[0]
+    return Failure("TM000", "a pipeline failed without saying why")
+
+
+def load_blocks(reports: Sequence[PipelineReport]) -> Iterator[Block]:
+    if not reports:
+        yield Line("no pipelines: add one with `tallymark init --from FILE --pipeline NAME`", Tone.WARN)
+        return
+    yield _grid(reports)
+    for report in reports:
+        yield from _notes(report)
+
+
+def _grid(reports: Sequence[PipelineReport]) -> Grid:
+    """Counts that are zero everywhere get no column."""
+    counts = [report.counts.as_dict() for report in reports]
+    shown = [n for n in words.LABELS if n in ALWAYS_SHOWN or any(c[n] for c in counts)]
+    rows = [
+        (
+            report.pipeline,
+            OUTCOME_WORDS[report.outcome],
+            words.number(report.discovery.new),
+            words.number(count["total"]),
+            *(words.number(count[label]) for label in shown),
+            words.seconds(report.seconds),
+        )
+        for report, count in zip(reports, counts, strict=True)
+    ]
+    numbers = ("new files", "read", *shown, "time")
+    return Grid(("pipeline", "outcome", *numbers), tuple(rows), frozenset(numbers))
+
+
+def _notes(report: PipelineReport) -> Iterator[Block]:
+    name = report.pipeline
+    for failure in report.failures:
+        yield from failure_blocks(failure, f"{name}: ")
+    if report.outcome is Outcome.BUSY:
+        yield Line(f"{name}: another worker writes this table; run again when it is done", Tone.WARN)
+    for warning in report.warnings:
+        yield Line(f"{name}: warning: {warning}", Tone.WARN)
+    if report.recovered:
+        done = words.plural(len(report.recovered), "commit")
+        yield Line(f"{name}: recorded {done} that an earlier run had made without recording it", Tone.GOOD)
+    for copy, original in report.discovery.duplicates:
+        text = f"{name}: {words.path(copy)} repeats {words.path(original)}: recorded, not loaded"
+        yield Line(text, Tone.DIM)
+    for file, reason in report.discovery.waiting:
+        yield Line(f"{name}: {words.path(file)} left for the next run: {reason}", Tone.DIM)
+    if report.held_back:
+        yield Line(f"{name}: held back behind the failed file: {words.names(report.held_back)}", Tone.WARN)
+    if report.counts.rejected:
+        bad = words.plural(report.counts.rejected, "bad row")
+        yield Line(f"{name}: {bad} kept aside: tallymark quarantine show {name}", Tone.WARN)
+
+
+def _summary(reports: Sequence[PipelineReport], took: str) -> Line:
+    tally = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
+    parts = [f"{count} {OUTCOME_WORDS[outcome]}" for outcome, count in tally.items() if count]
+    tone = Tone.BAD if tally[Outcome.FAILED] else Tone.GOOD
+    return Line(
+        f"{words.plural(len(reports), 'pipeline')}: {', '.join(parts) or 'nothing to do'}{took}", tone
+    )

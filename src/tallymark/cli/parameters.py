@@ -1,0 +1,50 @@
+"""Parameters that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import typer
+
+EVERYWHERE = "Before or after the command: --project DIR, --json, --verbose."
+
+
+class AppOptions(TypedDict):
+    rich_markup_mode: None
+    pretty_exceptions_enable: bool
+    context_settings: dict[str, list[str]]
+
+
+def app_options() -> AppOptions:
+    """Plain help: it needs half the time, and stays plain when piped."""
+    return {
+        "rich_markup_mode": None,
+        "pretty_exceptions_enable": False,
+        "context_settings": {"help_option_names": ["-h", "--help"]},
+    }
+
+
+def pipeline_names(context: typer.Context, incomplete: str) -> list[str]:
+    """For shell completion: the folders that hold a pipeline, without reading any configuration."""
+    root = Path(context.find_root().params.get("project") or ".") / "pipelines"
+    folders = (config.parent.relative_to(root) for config in root.glob("**/config.yaml"))
+    return sorted(name for name in (".".join(f.parts) for f in folders) if name.startswith(incomplete))
+
+
+Pipelines = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="Names, or patterns such as 'silver.*'; default: all.",
+        autocompletion=pipeline_names,
+    ),
+]
+OnePipeline = Annotated[str, typer.Argument(metavar="PIPELINE", autocompletion=pipeline_names)]
+OptionalPipeline = Annotated[
+    str | None,
+    typer.Argument(metavar="PIPELINE", help="Default: all.", autocompletion=pipeline_names),
+]
+AllowDeletes = Annotated[
+    bool, typer.Option("--allow-deletes", help="Let one load delete more than the guard permits.")
+]
