@@ -50,7 +50,8 @@ class Commit:
 
     version: str
     committed_at: datetime
-    way: str
+    way: str  # how it was written, in words
+    disagreement: str = ""  # where the destination's own metrics differ from the labels; must be empty
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,191 @@
+"""Delta Lake: tables in folders below a root, tables of a Spark catalog, or one folder given outright."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers
+from tallymark.destinations.delta_markers import DeltaMarkers
+from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
+from tallymark.destinations.spark_labels import labelled
+from tallymark.destinations.spark_sql import condition, quoted, reason
+from tallymark.errors import DestinationError, NotATable, Unsupported
+from tallymark.model.plan import Plan
+from tallymark.model.table import Column, TableShape
+
+# Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
+DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
+
+_ABSENT = {
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+}
+_ANOTHER_KIND = {"DELTA_ONLY_OPERATION", "EXPECT_TABLE_NOT_VIEW"}
+
+
+@dataclass(frozen=True)
+class _Detail:
+    table_id: str
+    location: str
+    properties: dict[str, str]
+
+
+class DeltaDestination:
+    capabilities = Capabilities("delta", nested_types=True, schema_evolution=True, time_travel=True)
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        *,
+        root: str | None = None,
+        catalog: str | None = None,
+        properties: dict[str, str] | None = None,
+    ):
+        """With neither `root` nor `catalog`, a table's name is its folder or URL."""
+        self._start_spark = spark
+        self._root = root
+        self._catalog = catalog
+        self.table_properties = DEFAULT_PROPERTIES | (properties or {})
+        self._details: dict[str, _Detail] = {}
+
+    @property
+    def _spark(self) -> SparkSession:
+        """Asked for late: naming a table needs no Spark, and a run with nothing to do starts none."""
+        return self._start_spark()
+
+    def table_key(self, table: str) -> str:
+        return f"delta:{self._path(table) or f'{self._catalog}.{table}'}"
+
+    def inspect(self, table: str) -> TableShape | None:
+        version = self._latest_version(table)
+        if version is None:
+            self._refuse_foreign_files(table)
+            self._details.pop(table, None)
+            return None
+        detail = self._detail(table)
+        schema = self._at_version(table, version).schema
+        columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
+        return TableShape(columns, str(version), detail.table_id, detail.properties)
+
+    def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
+        latest = self._latest_version(table)
+        if latest is None:
+            return TableMarkers({}, 0)
+        return self._markers(table).find(content_hashes, latest)
+
+    @contextmanager
+    def prepare(self, plan: Plan, incoming: DataFrame) -> Iterator[Prepared]:
+        self._refuse_expiring_transactions(plan)
+        current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
+        with labelled(self._spark, plan, incoming, current) as effect:
+            yield DeltaPrepared(effect, self._target(plan))
+
+    def settle(self, table: str) -> None:
+        latest = self._latest_version(table)
+        if latest is not None:
+            self._markers(table).copy(latest)
+
+    def check(self) -> None:
+        """Writes a probe table of its own and no other."""
+        if self._root is None:
+            self._spark.sql(f"SHOW SCHEMAS IN {quoted(self._catalog or 'spark_catalog')}").collect()
+            return
+        probe = f"{self._root.rstrip('/')}/_tallymark/probe"
+        try:
+            self._spark.range(1).write.format("delta").mode("overwrite").save(probe)
+        except Exception as error:
+            raise write_error(probe, error) from error
+
+    def _path(self, table: str) -> str | None:
+        if self._root is not None:
+            return f"{self._root.rstrip('/')}/{table.replace('.', '/')}"
+        return table if self._catalog is None else None
+
+    def _sql(self, table: str) -> str:
+        path = self._path(table)
+        if path is not None:
+            return f"delta.{quoted(path)}"
+        return ".".join(quoted(part) for part in [self._catalog or "", *table.split(".")])
+
+    def _latest_version(self, table: str) -> int | None:
+        try:
+            rows = self._spark.sql(f"DESCRIBE HISTORY {self._sql(table)} LIMIT 1").collect()
+        except AnalysisException as error:
+            name = condition(error)
+            if name in _ABSENT:
+                return None
+            if name.split(".")[0] in _ANOTHER_KIND:
+                raise NotATable(
+                    f"{table}: there is a view or a table of another format in its place",
+                    hint="choose another `table`, or convert it to Delta",
+                ) from error
+            raise DestinationError(f"{table}: cannot be inspected: {reason(error)}") from error
+        except Exception as error:
+            raise DestinationError(
+                f"{table}: its Delta log cannot be read: {reason(error)}",
+                hint="check that this user may read the table's folder and that its _delta_log is whole",
+            ) from error
+        return int(rows[0]["version"]) if rows else None
+
+    def _detail(self, table: str) -> _Detail:
+        """Cached: it costs half a second, and id and folder of a table stay while it lives."""
+        if table not in self._details:
+            row = self._spark.sql(f"DESCRIBE DETAIL {self._sql(table)}").collect()[0]
+            self._details[table] = _Detail(row["id"], row["location"], dict(row["properties"] or {}))
+        return self._details[table]
+
+    def _markers(self, table: str) -> DeltaMarkers:
+        detail = self._detail(table)
+        return DeltaMarkers(self._spark, self._sql(table), detail.location, detail.table_id)
+
+    def _target(self, plan: Plan) -> Target:
+        table = plan.table
+        path = self._path(table)
+        if path is None:
+            if plan.current is not None:
+                path = self._detail(table).location
+            else:
+                schema = self._sql(table).rpartition(".")[0]
+                self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        return Target(
+            self._sql(table), path, lambda: self._latest_version(table), lambda: self._markers(table)
+        )
+
+    def _at_version(self, table: str, version: int) -> DataFrame:
+        return self._spark.sql(f"SELECT * FROM {self._sql(table)} VERSION AS OF {version}")
+
+    def _refuse_foreign_files(self, table: str) -> None:
+        """Delta would happily start a table among somebody's files."""
+        path = self._path(table)
+        if path is None:
+            return
+        literal = re.sub(r"([\\*?\[\]{}])", r"\\\1", path)  # load() takes a glob
+        try:
+            files = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal)
+            found = files.select("path").limit(1).collect()
+        except AnalysisException:  # nothing there
+            return
+        if found:
+            raise NotATable(
+                f"{path}: holds files that are not a Delta table, such as {found[0]['path']}",
+                hint="choose another folder or `table`, or move those files away",
+            )
+
+    def _refuse_expiring_transactions(self, plan: Plan) -> None:
+        """The fence lives in Delta's transaction identifiers; they must never expire."""
+        name = "delta.setTransactionRetentionDuration"
+        if plan.current is not None and name in plan.current.properties:
+            raise Unsupported(
+                f"{plan.table}: table property {name} lets the fence against late writers expire",
+                hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{name}')",
+            )

@@ -1,0 +1,194 @@
+"""Markers of a Delta table: in the commits' userMetadata, and copied to a marker table beside the data.
+
+Commit metadata is lost when Delta cleans its log (30 days by default), so every marker is copied to
+`<table>/_tallymark/applied`, a small Delta table inside the data table's folder: it goes where the table
+goes, VACUUM leaves folders with a leading underscore alone, and dropping the table drops it too.
+
+1. A load commits rows and marker together (delta_write.py). From here on the content is applied.
+2. `copy` appends what the marker table does not have yet. Dying before it loses nothing: the next `find`
+   reads the log from where the copy ends, and the next `copy` heals it.
+3. RESTORE undoes commits, so it is copied too: a marker between the restored version and the RESTORE is void.
+
+Rows carry the table's id: a table that is dropped and made again in the same place starts with no markers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from tallymark.destinations.contract import TableMarkers
+from tallymark.model.marker import Applied, Marker
+from tallymark.model.receipt import Counts
+
+_SCHEMA = (
+    "table_id string, version bigint, kind string, content_hash string, batch_id string, pipeline string, "
+    "table_key string, sequence bigint, fence bigint, as_of timestamp, strategy string, counts string, "
+    "committed_at timestamp, restored_to bigint"
+)
+_APPLIED, _RESTORED = "applied", "restored"
+_FEW_HASHES = 500
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One commit of the Delta log, as far as markers are concerned."""
+
+    version: int
+    committed_at: datetime
+    operation: str
+    metrics: dict[str, str]
+    marker: Marker | None
+    restored_to: int | None
+
+
+class DeltaMarkers:
+    def __init__(self, spark: SparkSession, table_sql: str, location: str, table_id: str):
+        self._spark = spark
+        self._table_sql = table_sql
+        self._path = f"{location.rstrip('/')}/_tallymark/applied"
+        self._table_id = table_id
+
+    def history(self, *, newer_than: int, latest: int) -> list[HistoryEntry]:
+        """Commits after `newer_than`, oldest first. Costs as much as there are such commits."""
+        if latest <= newer_than:
+            return []
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {latest - newer_than}").collect()
+        entries = [_entry(row) for row in reversed(rows) if row["version"] > newer_than]
+        return [self._with_restored_version(entry, rows) for entry in entries]
+
+    def find(self, content_hashes: Collection[str] | None, latest: int) -> TableMarkers:
+        copied = self._copied()
+        copied_through, last_sequence, rows = -1, 0, []
+        if copied is not None:
+            summary = copied.agg(F.max("version").alias("v"), F.max("sequence").alias("s")).collect()[0]
+            copied_through = -1 if summary["v"] is None else summary["v"]
+            last_sequence = summary["s"] or 0
+            rows = self._wanted(copied, content_hashes).collect()
+        fresh = self.history(newer_than=copied_through, latest=latest)
+        applied = _batches_of(rows) + [
+            Applied(entry.marker, str(entry.version), entry.committed_at) for entry in fresh if entry.marker
+        ]
+        restores = [(row["version"], row["restored_to"]) for row in rows if row["kind"] == _RESTORED]
+        restores += [(entry.version, entry.restored_to) for entry in fresh if entry.restored_to is not None]
+        wanted = None if content_hashes is None else set(content_hashes)
+        by_hash = {
+            content_hash: found
+            for found in applied
+            if not _undone(int(found.version), restores)
+            for content_hash in found.marker.content_hashes
+            if wanted is None or content_hash in wanted
+        }
+        sequences = [entry.marker.sequence for entry in fresh if entry.marker]
+        return TableMarkers(by_hash, max([last_sequence, *sequences]))
+
+    def copy(self, latest: int) -> None:
+        copied = self._copied()
+        newest = copied.agg(F.max("version")).collect()[0][0] if copied is not None else None
+        missing = self.history(newer_than=-1 if newest is None else newest, latest=latest)
+        rows = [row for entry in missing for row in self._rows(entry)]
+        if rows:
+            frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            frame.write.format("delta").mode("append").save(self._path)
+
+    def _copied(self) -> DataFrame | None:
+        try:
+            frame = self._spark.read.format("delta").load(self._path)
+        except AnalysisException:  # not made yet
+            return None
+        return frame.where(F.col("table_id") == self._table_id)
+
+    def _wanted(self, copied: DataFrame, content_hashes: Collection[str] | None) -> DataFrame:
+        if content_hashes is None:
+            return copied
+        restores = copied.where(F.col("kind") == _RESTORED)
+        if len(content_hashes) <= _FEW_HASHES:
+            return copied.where(F.col("content_hash").isin(list(content_hashes))).unionByName(restores)
+        wanted = self._spark.createDataFrame([(h,) for h in content_hashes], "content_hash string")
+        return copied.join(wanted, "content_hash", "left_semi").select(*copied.columns).unionByName(restores)
+
+    def _rows(self, entry: HistoryEntry) -> Iterable[tuple[Any, ...]]:
+        if entry.restored_to is not None:
+            nothing = (None,) * 9
+            yield (self._table_id, entry.version, _RESTORED, *nothing, entry.committed_at, entry.restored_to)
+        marker = entry.marker
+        if marker is not None:
+            for content_hash in marker.content_hashes:
+                yield (
+                    *(
+                        self._table_id,
+                        entry.version,
+                        _APPLIED,
+                        content_hash,
+                        marker.batch_id,
+                        marker.pipeline,
+                    ),
+                    *(marker.table_key, marker.sequence, marker.fence, marker.as_of, marker.strategy),
+                    *(json.dumps(marker.counts.as_dict()), entry.committed_at, None),
+                )
+
+    def _with_restored_version(self, entry: HistoryEntry, rows: list[Row]) -> HistoryEntry:
+        """RESTORE … TO TIMESTAMP names no version in the log: it is the last one up to that time."""
+        if entry.operation != "RESTORE" or entry.restored_to is not None:
+            return entry
+        parameters = next(row["operationParameters"] for row in rows if row["version"] == entry.version)
+        at = datetime.fromisoformat(str(parameters["timestamp"]).strip('"').replace(" ", "T", 1))
+        older = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql}").collect()
+        versions = [
+            row["version"] for row in older if row["timestamp"] <= at and row["version"] < entry.version
+        ]
+        return replace(entry, restored_to=max(versions, default=0))
+
+
+def _entry(row: Row) -> HistoryEntry:
+    parameters = row["operationParameters"] or {}
+    restored = parameters.get("version") if row["operation"] == "RESTORE" else None
+    return HistoryEntry(
+        version=row["version"],
+        committed_at=aware(row["timestamp"]),
+        operation=row["operation"],
+        metrics=dict(row["operationMetrics"] or {}),
+        marker=Marker.from_json(row["userMetadata"]),
+        restored_to=int(restored) if restored not in (None, "null") else None,
+    )
+
+
+def aware(moment: datetime) -> datetime:
+    """Spark hands out timestamps in the local zone of this process, without saying so."""
+    return moment.astimezone() if moment.tzinfo is None else moment
+
+
+def _batches_of(rows: list[Row]) -> list[Applied]:
+    """One Applied for each commit, holding those of its contents that were found. Oldest first."""
+    commits: dict[int, list[Row]] = {}
+    for row in rows:
+        if row["kind"] == _APPLIED:
+            commits.setdefault(row["version"], []).append(row)
+    return [_applied(version, commits[version]) for version in sorted(commits)]
+
+
+def _applied(version: int, rows: list[Row]) -> Applied:
+    first = rows[0]
+    marker = Marker(
+        batch_id=first["batch_id"],
+        pipeline=first["pipeline"],
+        table_key=first["table_key"],
+        sequence=first["sequence"],
+        fence=first["fence"],
+        content_hashes=tuple(dict.fromkeys(row["content_hash"] for row in rows)),
+        as_of=aware(first["as_of"]),
+        strategy=first["strategy"],
+        counts=Counts(**json.loads(first["counts"])),
+    )
+    return Applied(marker, str(version), aware(first["committed_at"]))
+
+
+def _undone(version: int, restores: Iterable[tuple[int, int]]) -> bool:
+    return any(restored_to < version < restore for restore, restored_to in restores)
