@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from tallymark.config.section import Section
+from tallymark.config.spark_types import check_type
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy
-
-STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 def as_list(value: object) -> object:
     """`unique_key: id` and `unique_key: a, b` mean the same as lists."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
+    if not isinstance(value, str):
+        return value
+    names = [part.strip() for part in value.split(",") if part.strip()]
+    if not names:
+        # An empty text, often from an empty variable, must not pass for "no key".
+        raise ValueError("is empty")
+    return names
 
 
-Names = Annotated[list[str], BeforeValidator(as_list)]
+def _distinct(names: list[str]) -> list[str]:
+    if not all(name.strip() for name in names):
+        raise ValueError("holds an empty name")
+    twice = _first_repeated(names)
+    if twice is not None:
+        raise ValueError(f"names {twice} twice")
+    return names
+
+
+def _first_repeated(names: Iterable[str]) -> str | None:
+    """Column names do not differ by case alone."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            return name
+        seen.add(name.casefold())
+    return None
+
+
+Names = Annotated[
+    list[str],
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    AfterValidator(_distinct),
+]
+ColumnName = Annotated[str, Field(min_length=1)]
 
 
 class Format(StrEnum):
@@ -35,18 +65,14 @@ class Format(StrEnum):
     FIXED_WIDTH = "fixed_width"
 
 
-class FixedWidthField(BaseModel):
-    model_config = STRICT
-
-    name: str
+class FixedWidthField(Section):
+    name: ColumnName = Field(description="Column name")
     start: int = Field(ge=1, description="First character, counted from 1")
-    width: int = Field(ge=1)
+    width: int = Field(ge=1, description="Number of characters")
 
 
-class StabilityConfig(BaseModel):
+class StabilityConfig(Section):
     """Which files are still being written and so left for the next run."""
-
-    model_config = STRICT
 
     min_age_seconds: float = Field(
         0, ge=0, description="Leave files that were modified more recently than this"
@@ -57,9 +83,7 @@ class StabilityConfig(BaseModel):
     )
 
 
-class SourceConfig(BaseModel):
-    model_config = STRICT
-
+class SourceConfig(Section):
     files: str | list[str] = Field(
         description="A glob, or several: local, relative to the project, or any Hadoop URL"
     )
@@ -69,7 +93,7 @@ class SourceConfig(BaseModel):
         description="Options of Spark's reader for the format; they win over Tallymark's own",
     )
     order: Literal["name", "modified"] = Field("name", description="The order in which files apply")
-    encoding: str = Field("utf-8", description="Of csv, ndjson, json, xml, text and fixed_width")
+    encoding: str = Field("utf-8", min_length=1, description="Of csv, ndjson, json, xml, text, fixed_width")
     encoding_errors: Literal["quarantine", "allow"] = Field(
         "quarantine", description="What to do with rows that do not decode: bad rows, or keep with U+FFFD"
     )
@@ -77,89 +101,177 @@ class SourceConfig(BaseModel):
         default_factory=list, description="fixed_width only: where each field is"
     )
     sheet: str | int | None = Field(None, description="excel only: name or number (from 0) of the sheet")
-    row_tag: str | None = Field(None, description="xml only: the element that is a row")
-    stability: StabilityConfig = StabilityConfig()
+    row_tag: str | None = Field(None, min_length=1, description="xml only: the element that is a row")
+    stability: StabilityConfig = Field(
+        default_factory=StabilityConfig,
+        description="Which files are still being written and so left for the next run",
+    )
+
+    @field_validator("files")
+    @classmethod
+    def _names_something(cls, files: str | list[str]) -> str | list[str]:
+        globs = [files] if isinstance(files, str) else files
+        if not globs or not all(glob.strip() for glob in globs):
+            raise ValueError("is empty; expected a glob such as landing/orders/*.csv")
+        return files
+
+    @model_validator(mode="after")
+    def _fixed_width_says_where(self) -> Self:
+        if self.format is Format.FIXED_WIDTH and not self.fields:
+            raise ValueError("format fixed_width needs fields: a list of {name, start, width}")
+        return self
 
 
-class ColumnConfig(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+class ColumnConfig(Section):
+    model_config = ConfigDict(populate_by_name=True)
 
-    name: str
-    source: str | None = Field(None, alias="from", description="Its name in the file, if another")
+    name: ColumnName = Field(description="Its name in the table")
+    source: str | None = Field(
+        None, alias="from", min_length=1, description="Its name in the file, if another"
+    )
     type: str | None = Field(None, description="A Spark SQL type; default: as it comes")
-    format: str | None = Field(None, description="Pattern of a date or timestamp, such as dd/MM/yyyy")
+    format: str | None = Field(
+        None, min_length=1, description="Pattern of a date or timestamp, such as dd/MM/yyyy"
+    )
     required: bool = Field(False, description="A row without a value here is a bad row")
 
+    @field_validator("type")
+    @classmethod
+    def _known_type(cls, text: str | None) -> str | None:
+        return text if text is None else check_type(text)
 
-class BatchConfig(BaseModel):
-    model_config = STRICT
 
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{suffix}": base**power
+    for power, letter in enumerate("kmgt", start=1)
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def parse_bytes(size: str | int) -> int:
+    """`4GiB`, `500MB` or a number of bytes."""
+    found = _SIZE.fullmatch(str(size).strip())
+    unit = _UNITS.get(found[2].lower()) if found else None
+    if found is None or unit is None:
+        raise ValueError("expected a size such as 4GiB, 500MB or a whole number of bytes")
+    number = int(float(found[1]) * unit) if "." in found[1] else int(found[1]) * unit
+    if number < 1:
+        raise ValueError("must be at least 1 byte")
+    return number
+
+
+class BatchConfig(Section):
     max_files: int | None = Field(
         None,
         ge=1,
         description="Default 5000, or 1 where each file is a delivery of its own (full_refresh, …)",
     )
-    max_bytes: str | int = Field("4GiB", description="A batch ends before it would grow larger than this")
+    max_bytes: str | int = Field(
+        "4GiB", description="A batch ends before it would grow larger than this: 4GiB, 500MB or bytes"
+    )
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _a_size(cls, size: str | int) -> str | int:
+        parse_bytes(size)
+        return size
+
+    @property
+    def max_bytes_value(self) -> int:
+        return parse_bytes(self.max_bytes)
 
 
-class QuarantineConfig(BaseModel):
-    model_config = STRICT
-
+class QuarantineConfig(Section):
     max_fraction: float = Field(
         0.01, ge=0, le=1, description="More bad rows than this part of a batch fail it"
     )
     max_rows: int = Field(1000, ge=0, description="More bad rows than this fail the batch")
 
 
-class GuardsConfig(BaseModel):
-    model_config = STRICT
-
-    max_delete_fraction: float | None = Field(None, ge=0, le=1)
-
-
-class RetryConfig(BaseModel):
-    model_config = STRICT
-
-    max_attempts: int = Field(3, ge=1)
+class GuardsConfig(Section):
+    max_delete_fraction: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Stop a load that would delete more than this part of the table, before it writes; "
+        "default: 0.5 for full_merge and for the fallback, off for full_refresh",
+    )
 
 
-class CdcConfig(BaseModel):
-    model_config = STRICT
-
-    operation_column: str
-    sequence_by: Names = Field(default_factory=list)
-    operations: dict[Literal["insert", "update", "delete"], list[str]] = Field(default_factory=dict)
-    history: Literal["none", "scd2"] = "none"
+class RetryConfig(Section):
+    max_attempts: int = Field(3, ge=1, description="After this many failures a file waits for `requeue`")
 
 
-class PipelineConfig(BaseModel):
-    model_config = STRICT
+class CdcConfig(Section):
+    operation_column: ColumnName = Field(description="The column that says insert, update or delete")
+    sequence_by: Names = Field(
+        default_factory=list, description="What orders the changes of a key; default: file order"
+    )
+    operations: dict[Literal["insert", "update", "delete"], list[str]] = Field(
+        default_factory=dict, description="Which values of operation_column mean what"
+    )
+    history: Literal["none", "scd2"] = Field("none", description="scd2 keeps every version of a row")
 
-    description: str = ""
-    source: SourceConfig
-    columns: list[ColumnConfig] = Field(default_factory=list)
+
+class PipelineConfig(Section):
+    description: str = Field("", description="For people")
+    source: SourceConfig = Field(description="Where the rows come from")
+    columns: list[ColumnConfig] = Field(
+        default_factory=list,
+        description="Rename, cast, require; what is not named passes through",
+    )
     destination: str | None = Field(None, description="Name of a destination; default: the project's default")
     table: str | None = Field(None, description="Default: the pipeline's name")
-    merge_strategy: Strategy = Strategy.FULL_REFRESH
-    unique_key: Names = Field(default_factory=list)
-    watermark_column: str | None = None
-    partition_column: str | None = None
-    scd_valid_from: str = "valid_from"
-    scd_valid_to: str = "valid_to"
-    scd_effective_from: str | None = None
-    scd_close_absent: bool = False
-    dedup_order_by: Names = Field(default_factory=list)
-    compare_columns: Names = Field(default_factory=list)
-    schema_evolution: SchemaEvolution = SchemaEvolution.ADD
-    on_target_duplicates: OnTargetDuplicates = OnTargetDuplicates.REPAIR
-    archive_landing_zones: bool = False
+    merge_strategy: Strategy = Field(
+        Strategy.FULL_REFRESH, description="What happens to the rows that are already in the table"
+    )
+    unique_key: Names = Field(default_factory=list, description="The columns that identify a row")
+    watermark_column: ColumnName | None = Field(
+        None, description="incremental: an older row by this column does not replace a newer one"
+    )
+    partition_column: ColumnName | None = Field(
+        None, description="snapshot: the partitions in the batch are replaced whole"
+    )
+    scd_valid_from: ColumnName = Field("valid_from", description="scd2: the column that opens a version")
+    scd_valid_to: ColumnName = Field("valid_to", description="scd2: the column that closes a version")
+    scd_effective_from: ColumnName | None = Field(
+        None, description="scd2: the column with the time of a change; default: the time of the load"
+    )
+    scd_close_absent: bool = Field(False, description="scd2: close keys that are absent from the batch")
+    dedup_order_by: Names = Field(
+        default_factory=list, description="deduplicate: the last row by these columns survives"
+    )
+    compare_columns: Names = Field(
+        default_factory=list, description="A row is changed if one of these differs; default: all"
+    )
+    schema_evolution: SchemaEvolution = Field(
+        SchemaEvolution.ADD, description="What to do with columns that the table does not have"
+    )
+    on_target_duplicates: OnTargetDuplicates = Field(
+        OnTargetDuplicates.REPAIR, description="What to do with keys that the table already has twice"
+    )
+    archive_landing_zones: bool = Field(False, description="Move files away once they are committed")
     provenance: bool = Field(True, description="Rows carry _source_file_hash, _source_file and _ingested_at")
-    strict: bool | None = None
-    cdc: CdcConfig | None = None
-    batch: BatchConfig = BatchConfig()
-    quarantine: QuarantineConfig = QuarantineConfig()
-    guards: GuardsConfig = GuardsConfig()
-    retry: RetryConfig = RetryConfig()
+    strict: bool | None = Field(
+        None,
+        description="A missing required field is an error, never a full_refresh; default: the project's",
+    )
+    cdc: CdcConfig | None = Field(None, description="How to read a change feed")
+    batch: BatchConfig = Field(default_factory=BatchConfig, description="How much one commit applies")
+    quarantine: QuarantineConfig = Field(
+        default_factory=QuarantineConfig, description="How many bad rows are too many"
+    )
+    guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a load")
+    retry: RetryConfig = Field(default_factory=RetryConfig, description="How often to try")
+
+    @field_validator("columns")
+    @classmethod
+    def _named_once(cls, columns: list[ColumnConfig]) -> list[ColumnConfig]:
+        twice = _first_repeated(column.name for column in columns)
+        if twice is not None:
+            raise ValueError(f"names {twice} twice")
+        return columns
 
     def merge_settings(self, project_strict: bool = False) -> MergeSettings:
         return MergeSettings(

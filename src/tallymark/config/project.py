@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+from tallymark.config.section import Section
 
 
-class SparkConfig(BaseModel):
-    model_config = STRICT
-
+class SparkConfig(Section):
     master: str = Field(
         "local[*]",
         description="local[N], spark://host:port, yarn, k8s://…, or sc://host:port for Spark Connect",
@@ -24,45 +23,87 @@ class SparkConfig(BaseModel):
     )
 
 
-class DeltaDestinationConfig(BaseModel):
-    model_config = STRICT
+class DeltaDestinationConfig(Section):
+    """Delta tables, in a folder or in a Spark catalog."""
 
     type: Literal["delta"] = "delta"
     path: str | None = Field(
-        None, description="Root folder or URL: table silver.orders lives in <path>/silver/orders"
+        None,
+        min_length=1,
+        description="Root folder or URL: table silver.orders lives in <path>/silver/orders",
     )
     catalog: str | None = Field(
-        None, description="Instead of path: tables of this Spark catalog (spark_catalog is the built-in one)"
+        None,
+        min_length=1,
+        description="Instead of path: tables of this Spark catalog (spark_catalog is the built-in one)",
     )
     properties: dict[str, str] = Field(
         default_factory=dict, description="Delta table properties for tables that Tallymark creates"
     )
 
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        if self.path is None and self.catalog is None:
+            raise ValueError("needs path (a folder or URL) or catalog (the name of a Spark catalog)")
+        if self.path is not None and self.catalog is not None:
+            raise ValueError("has both path and catalog; keep one")
+        return self
 
-DestinationConfig = Annotated[DeltaDestinationConfig, Field(discriminator="type")]
+
+class PostgresDestinationConfig(Section):
+    """PostgreSQL tables. Accepted in the file; loads into it are refused until they are built."""
+
+    type: Literal["postgres"]
+    url: str = Field(min_length=1, description="postgresql://user:${PGPASSWORD}@host/db")
 
 
-class ProjectDefaults(BaseModel):
-    model_config = STRICT
+def _destination_type(value: Any) -> Any:
+    kind = value.get("type", "delta") if isinstance(value, dict) else getattr(value, "type", "delta")
+    return kind if isinstance(kind, str) else repr(kind)
 
-    destination: str = "lake"
+
+DestinationConfig = Annotated[
+    Annotated[DeltaDestinationConfig, Tag("delta")] | Annotated[PostgresDestinationConfig, Tag("postgres")],
+    Discriminator(_destination_type),
+]
+
+
+def _a_lake() -> dict[str, DestinationConfig]:
+    return {"lake": DeltaDestinationConfig(path="warehouse")}
+
+
+class ProjectDefaults(Section):
+    destination: str = Field("lake", description="For pipelines that name none")
     strict: bool = Field(False, description="A missing required field is an error, never a full_refresh")
 
 
-class ProjectConfig(BaseModel):
-    model_config = STRICT
-
-    name: str | None = Field(None, description="Default: the name of the folder")
+class ProjectConfig(Section):
+    name: str | None = Field(None, min_length=1, description="Default: the name of the folder")
     ledger: str = Field(
         "sqlite:///.tallymark/ledger.db",
-        description="The audit database: sqlite:///file (relative to the project) or postgresql://user:${PGPASSWORD}@host/db",
+        description="The audit database: sqlite:///file (relative to the project) "
+        "or postgresql://user:${PGPASSWORD}@host/db",
     )
-    spark: SparkConfig = SparkConfig()
-    destinations: dict[str, DeltaDestinationConfig] = Field(
-        default_factory=lambda: {"lake": DeltaDestinationConfig(path="warehouse")}
+    spark: SparkConfig = Field(default_factory=SparkConfig, description="Where Spark runs, and how")
+    destinations: dict[str, DestinationConfig] = Field(
+        default_factory=_a_lake,
+        description="Where tables live, by a name of your choice; default: lake, Delta tables in warehouse/",
     )
-    defaults: ProjectDefaults = ProjectDefaults()
+    defaults: ProjectDefaults = Field(
+        default_factory=ProjectDefaults, description="For pipelines that do not say otherwise"
+    )
     quarantine_path: str | None = Field(
-        None, description="Where bad rows are kept; default: _tallymark/quarantine in the first Delta path"
+        None,
+        min_length=1,
+        description="Where bad rows are kept; default: _tallymark/quarantine in the first Delta path",
     )
     parallel: int = Field(2, ge=1, le=64, description="How many pipelines run at the same time")
+
+    @field_validator("ledger")
+    @classmethod
+    def _a_database_that_lasts(cls, url: str) -> str:
+        if re.match(r"(postgresql|postgres|postgresql\+psycopg)://.", url):
+            return url
+        if re.match(r"sqlite:///(?!:memory:)[^?]", url):
+            return url
+        raise ValueError("expected sqlite:///path/to/file.db or postgresql://user:password@host/database")

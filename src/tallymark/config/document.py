@@ -1,0 +1,263 @@
+"""Reads one YAML file into plain values that remember where they stood.
+
+Works on YAML's nodes, not on a loaded object: only so does every key and value keep its line, a key that
+is given twice is seen, and a file that is made to explode (aliases of aliases) is stopped in time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from tallymark.config.problem import KeyPath, Problem, key_text
+from tallymark.config.secrets import redact
+from tallymark.config.variables import VariableError, has_variable, substitute
+
+MAX_FILE_BYTES = 256 * 1024  # YAML takes seconds for more than this
+MAX_VALUES = 100_000
+MAX_DEPTH = 30
+
+_TAG = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True)
+class Position:
+    line: int
+    column: int
+
+
+START = Position(1, 1)
+
+
+@dataclass
+class Document:
+    """`data` is what the file says; `positions` has the place of every key and list item."""
+
+    file: str
+    data: dict[str, Any] = field(default_factory=dict)
+    positions: dict[KeyPath, Position] = field(default_factory=dict)
+    # Values as written, before variables were put in: what an error may show.
+    written: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    faulty: set[KeyPath] = field(default_factory=set)
+
+    def position(self, path: KeyPath) -> Position:
+        """Of the key itself, else of the nearest one around it that is in the file."""
+        while path and path not in self.positions:
+            path = path[:-1]
+        return self.positions.get(path, START)
+
+    def report(self, path: KeyPath, message: str, suggestion: str = "", at: Position | None = None) -> None:
+        place = at or self.position(path)
+        self.faulty.add(path)
+        self.problems.append(
+            Problem(self.file, place.line, place.column, key_text(path), redact(message), redact(suggestion))
+        )
+
+
+def read_document(path: Path, name: str, environment: Mapping[str, str]) -> Document:
+    """`name` is how problems call the file. What cannot be read at all leaves `data` empty."""
+    document = Document(name)
+    text = _read_text(path, document)
+    if text is None:
+        return document
+    node = _compose(text, document)
+    if node is None or node.tag == _TAG + "null":
+        return document
+    document.positions[()] = _position(node)
+    if not isinstance(node, MappingNode):
+        document.report((), f"expected keys and values, found {_kind(node)}", "write it as `key: value`")
+        return document
+    try:
+        document.data = _Converter(document, environment).mapping(node, ())
+    except _TooMuch as too_much:
+        document.report(too_much.path, str(too_much))
+    return document
+
+
+def _read_text(path: Path, document: Document) -> str | None:
+    def whole(message: str, suggestion: str = "") -> None:
+        document.report((), message, suggestion, at=Position(0, 0))
+
+    # A named pipe or device would be read for ever.
+    if not path.is_file():
+        whole("is not a regular file")
+        return None
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        whole(f"cannot be read: {error.strerror}", "check its permissions")
+        return None
+    if len(content) > MAX_FILE_BYTES:
+        whole(f"is larger than {MAX_FILE_BYTES // 1024} KiB", "is this a configuration file?")
+        return None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        document.report((), "is not UTF-8 text", "save the file as UTF-8", at=Position(line, 1))
+        return None
+
+
+def _compose(text: str, document: Document) -> Node | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReusedAnchorWarning)
+            node: Node | None = YAML(typ="safe", pure=True).compose(text)
+            return node
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = Position(mark.line + 1, mark.column + 1) if mark else START
+        lines = text.splitlines()
+        line = lines[place.line - 1] if place.line <= len(lines) else ""
+        document.report((), *_yaml_mistake(str(error.problem or error.context), line), at=place)
+    except RecursionError:
+        document.report((), "is nested too deeply")
+    except Exception as error:
+        # The parser lets other errors through on rubbish, such as OverflowError for "\U99999999".
+        document.report((), f"is not YAML ({type(error).__name__})", at=_unprintable(text))
+    return None
+
+
+def _unprintable(text: str) -> Position:
+    for number, line in enumerate(text.split("\n"), start=1):
+        for column, char in enumerate(line, start=1):
+            if ord(char) < 32 and char not in "\t\r":
+                return Position(number, column)
+    return START
+
+
+def _yaml_mistake(problem: str, line: str) -> tuple[str, str]:
+    """The parser's words, or plainer ones for the mistakes that people make."""
+    if "\\t" in problem or line.startswith("\t"):
+        return "a tab; YAML is indented with spaces", ""
+    if "another document" in problem:
+        return "a second document begins here (---)", "keep one per file"
+    if "${" in line and "got '{'" in problem:
+        return f"not YAML: {problem}", 'inside { } or [ ] put quotes around it: "${…}"'
+    if "mapping values are not allowed" in problem:
+        return "a second `:` in the line, or wrong indentation", "put quotes around a text that holds `: `"
+    if "cannot start any token" in problem:
+        return f"not YAML: {problem}", "put quotes around a text that begins with this"
+    if "document start" in problem or "block end" in problem:
+        return "wrong indentation", "keys of one level begin in the same column"
+    return f"not YAML: {problem}", ""
+
+
+class _TooMuch(Exception):
+    def __init__(self, path: KeyPath, message: str):
+        super().__init__(message)
+        self.path = path
+
+
+class _Converter:
+    """Nodes to plain values, with variables put in; what is wrong goes into the document's problems."""
+
+    def __init__(self, document: Document, environment: Mapping[str, str]):
+        self.document = document
+        self.environment = environment
+        self.values = 0
+        self.construct = YAML(typ="safe", pure=True).constructor.construct_object
+
+    def mapping(self, node: MappingNode, path: KeyPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            if key is None:
+                continue
+            at = (*path, key)
+            if key in result:
+                first = self.document.positions[at].line
+                self.document.report(
+                    at, f"given twice; first on line {first}", "keep one", at=_position(key_node)
+                )
+                continue
+            self.document.positions[at] = _position(key_node)
+            result[key] = self._value(value_node, at)
+        return result
+
+    def _key(self, node: Node, path: KeyPath) -> str | None:
+        place = _position(node)
+        if not isinstance(node, ScalarNode):
+            self.document.report(path, f"a key must be text, found {_kind(node)}", at=place)
+            return None
+        if node.tag == _TAG + "merge":
+            self.document.report(path, "merge keys (<<) are not supported", "write the keys out", at=place)
+            return None
+        if has_variable(node.value):
+            self.document.report(
+                (*path, node.value), "variables are put into values, not into keys", at=place
+            )
+            return None
+        return str(node.value)
+
+    def _value(self, node: Node, path: KeyPath) -> object:
+        self.values += 1
+        if self.values > MAX_VALUES:
+            raise _TooMuch(path[:1], f"holds more than {MAX_VALUES} values")
+        if len(path) > MAX_DEPTH:
+            raise _TooMuch(path[:1], "is nested too deeply")
+        match node:
+            case MappingNode() if node.tag == _TAG + "map":
+                return self.mapping(node, path)
+            case SequenceNode() if node.tag == _TAG + "seq":
+                return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
+            case ScalarNode():
+                return self._scalar(node, path)
+            case _:
+                self._unknown_tag(node, path)
+                return None
+
+    def _item(self, node: Node, path: KeyPath) -> object:
+        self.document.positions[path] = _position(node)
+        return self._value(node, path)
+
+    def _scalar(self, node: ScalarNode, path: KeyPath) -> object:
+        if node.tag == _TAG + "str":
+            return self._text(str(node.value), path)
+        if not str(node.tag).startswith(_TAG):
+            self._unknown_tag(node, path)
+            return None
+        try:
+            return self.construct(node)
+        except (MarkedYAMLError, ValueError, OverflowError):
+            # 2026-13-45 looks like a date to YAML and is none; !!int "x" is no number.
+            kind = str(node.tag).removeprefix(_TAG)
+            self.document.report(path, f"{node.value} is not a valid {kind}", "put quotes around a text")
+            return node.value
+
+    def _text(self, text: str, path: KeyPath) -> str:
+        if not has_variable(text):
+            return text
+        self.document.written[path] = text
+        try:
+            return substitute(text, self.environment)
+        except VariableError as error:
+            self.document.report(path, str(error))
+            return text
+
+    def _unknown_tag(self, node: Node, path: KeyPath) -> None:
+        tag = str(node.tag).replace(_TAG, "!!")
+        self.document.report(path, f"the tag {tag} is not supported", "remove it", at=_position(node))
+
+
+def _position(node: Node) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _kind(node: Node) -> str:
+    match node:
+        case MappingNode():
+            return "a mapping"
+        case SequenceNode():
+            return "a list"
+        case _:
+            return "a single value"
