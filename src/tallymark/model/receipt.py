@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,15 @@ class Receipt:
             "way": self.way,
             "seconds": round(self.seconds, 3),
         }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Receipt:
+        """The inverse of `as_dict`; `facts` are taken where they were kept."""
+        return cls(
+            **{
+                **data,
+                "counts": Counts(**data["counts"]),
+                "committed_at": datetime.fromisoformat(data["committed_at"]),
+                "warnings": tuple(data["warnings"]),
+            }
+        )

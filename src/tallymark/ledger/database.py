@@ -1,0 +1,190 @@
+"""The ledger's database: one short transaction per call, on SQLite or PostgreSQL.
+
+Writers take turns. SQLite has one writer per file (BEGIN IMMEDIATE). In PostgreSQL, what writes the
+files and batches of a table first takes that table's advisory lock (`Tx.lock_tables`): a statement that
+runs behind the lock sees everything that the writer before it committed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from tallymark.ledger.address import Address
+from tallymark.ledger.refusals import is_race, refusal
+
+BUSY_SECONDS = 60
+MOST_RACES = 10
+CHUNK = 500  # parameters in one IN list: SQLite allows 999 before 3.32
+_WRITES = "tallymark_writes"
+
+T = TypeVar("T")
+Row = sa.Row[*tuple[Any, ...]]
+Result = sa.CursorResult[*tuple[Any, ...]]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    ordered = list(items)
+    for start in range(0, len(ordered), size):
+        yield ordered[start : start + size]
+
+
+@dataclass(frozen=True)
+class Tx:
+    """An open transaction and its time: all that one call writes bears the same moment."""
+
+    connection: sa.Connection
+    now: datetime
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.connection.dialect.name == "postgresql"
+
+    def execute(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> Result:
+        return self.connection.execute(statement, rows)
+
+    def lock_tables(self, *table_keys: str) -> None:
+        if self.is_postgres:
+            for key in sorted(table_keys):  # in one order, so that two writers cannot block each other
+                self.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(key, 0))))
+
+
+class Database:
+    def __init__(self, address: Address, clock: Callable[[], datetime]):
+        self.address = address
+        self._clock = clock
+        try:
+            self._engine = _sqlite(address) if address.is_sqlite else _postgres(address)
+        except (sa.exc.SQLAlchemyError, ImportError) as error:
+            raise refusal(error, address) from None
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """All statements of one call see the same state."""
+        return self._run(work, self._options(writes=False))
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        return self._run(work, self._options(writes=True))
+
+    def probe(self, work: Callable[[Tx], None]) -> None:
+        """Like `write`, but leaves no trace."""
+
+        def and_back(tx: Tx) -> None:
+            work(tx)
+            tx.connection.get_transaction().rollback()  # type: ignore[union-attr]
+
+        self._run(and_back, self._options(writes=True))
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _options(self, *, writes: bool) -> dict[str, object]:
+        if self.address.is_sqlite:
+            return {_WRITES: writes}
+        return {"isolation_level": "READ COMMITTED" if writes else "REPEATABLE READ"}
+
+    def _run(self, work: Callable[[Tx], T], options: dict[str, object]) -> T:
+        for race in range(MOST_RACES + 1):
+            try:
+                with self._engine.connect() as connection:
+                    connection.execution_options(**options)
+                    with connection.begin():
+                        return work(Tx(connection, self._clock().astimezone(UTC)))
+            except (sa.exc.SQLAlchemyError, UnicodeEncodeError) as error:
+                if race == MOST_RACES or not is_race(error):
+                    # `from None`: the driver's own message may repeat a part of the address.
+                    raise refusal(error, self.address) from None
+        raise AssertionError("the last race was raised")
+
+
+def _sqlite(address: Address) -> sa.Engine:
+    engine = sa.create_engine(
+        address.url,
+        connect_args={"timeout": BUSY_SECONDS},
+        max_overflow=-1,
+        hide_parameters=True,
+        json_serializer=to_json,
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions of its own
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")  # the intent must survive a power cut
+        _use_wal(connection)
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        # A transaction that reads first and then writes fails at once when another writer came in
+        # between. IMMEDIATE waits for its turn instead.
+        writes = connection.get_execution_options().get(_WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _use_wal(connection: Any) -> None:
+    """Readers and the writer do not wait for each other. The change itself ignores the busy timeout when
+    two processes open a fresh file at once, so it waits here. Where WAL cannot be (some network disks),
+    SQLite stays with its rollback journal, which is slower and as safe."""
+    import sqlite3
+
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def _postgres(address: Address) -> sa.Engine:
+    wanted = {"connect_timeout": "10", "application_name": "tallymark"}
+    return sa.create_engine(
+        address.url,
+        connect_args={key: value for key, value in wanted.items() if key not in address.url.query},
+        max_overflow=-1,
+        pool_pre_ping=True,  # the server may have been restarted since the last call
+        hide_parameters=True,
+        json_serializer=to_json,
+    )
+
+
+def to_json(value: object) -> str:
+    """Facts of an error hold anything (paths, times, NaN); recording it must not fail for that."""
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case str():
+            return storable(value)
+        case dict():
+            return {storable(str(key)): _plain(item) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_plain(item) for item in value]
+        case _:
+            return storable(str(value))
+
+
+def storable(text: str) -> str:
+    """PostgreSQL keeps no NUL, and neither database keeps half a surrogate pair; raw rows in error texts
+    have both."""
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,50 @@
+"""What the ledger hands out, beside the types of `tallymark.model`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from tallymark.model.batch import FileState, SourceFile
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import Failure
+
+
+class RunState(StrEnum):
+    RUNNING = "RUNNING"  # or killed: a run cannot record its own death
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write one table. `fence` grows with every acquisition, so a late writer is refused."""
+
+    table_key: str
+    holder: str
+    fence: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True)
+class Registration:
+    new: tuple[SourceFile, ...]
+    duplicates: tuple[tuple[str, str], ...]  # (path, path of the record it repeats)
+
+
+@dataclass(frozen=True)
+class WaitingFile:
+    file: SourceFile
+    state: FileState  # PENDING or FAILED
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True)
+class PipelineSummary:
+    files: dict[str, int]  # state → number of files
+    batches: int  # committed
+    last_receipt: Receipt | None
+    last_error: Failure | None  # only when newer than the last commit
+    failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error

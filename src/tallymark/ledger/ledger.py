@@ -1,0 +1,188 @@
+"""The ledger's front door: every method is one short transaction, done whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+
+from tallymark.errors import LedgerError
+from tallymark.ledger import batches, leases, reading, runs
+from tallymark.ledger import files as file_records
+from tallymark.ledger.address import Address, parse_address
+from tallymark.ledger.database import Database, Tx, utc_now
+from tallymark.ledger.facts import Lease, PipelineSummary, Registration, RunState, WaitingFile
+from tallymark.ledger.migrate import migrate, version
+from tallymark.ledger.schema import HEAD
+from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import BatchRecord, Failure
+
+
+def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now) -> Ledger:
+    """Creates the database file and the tables where they are missing, and brings old ones up to date.
+
+    `sqlite:///relative/or//absolute/path.db` or `postgresql://user:password@host/database`.
+    """
+    address = parse_address(url)
+    if address.is_sqlite:
+        _make_folder(address)
+    database = Database(address, clock)
+    try:
+        migrate(database)
+    except BaseException:
+        database.close()
+        raise
+    return Ledger(database)
+
+
+def _make_folder(address: Address) -> None:
+    folder = address.file.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(
+            f"the folder of the ledger, {folder}, cannot be made: {error.strerror}",
+            hint="let this user write there, or set `ledger:` in tallymark.yaml to another place",
+            facts={"ledger": address.place},
+        ) from error
+
+
+class Ledger:
+    """Safe to share between threads. Times come from the clock that `open_ledger` was given."""
+
+    def __init__(self, database: Database):
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._database.address.place})"
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._database.close()
+
+    # Runs
+
+    def start_run(self, project: str, command: str, *, host: str, pid: int) -> str:
+        return self._database.write(lambda tx: runs.start(tx, project, command, host, pid))
+
+    def finish_run(self, run_id: str, state: str, summary: dict[str, object]) -> None:
+        """`state` is SUCCEEDED or FAILED."""
+        self._database.write(lambda tx: runs.finish(tx, run_id, RunState(state), summary))
+
+    # Files
+
+    def known_files(self, pipeline: str, *, table_key: str | None = None) -> dict[str, SourceFile]:
+        """What each path held when it was last registered. With `table_key`, only what was registered for
+        that table: after the pipeline got another table, everything is new again."""
+        return self._database.read(lambda tx: file_records.known(tx, pipeline, table_key))
+
+    def register(self, pipeline: str, table_key: str, files: Sequence[SourceFile]) -> Registration:
+        """Of one content, the first in the given order is loaded; the others are duplicates of it."""
+        return self._database.write(lambda tx: file_records.register(tx, pipeline, table_key, files))
+
+    def forget_vanished(self, pipeline: str, paths: Collection[str]) -> None:
+        """`paths` are those that the source no longer lists. Waiting records of them wait no more."""
+        self._database.write(lambda tx: file_records.forget_vanished(tx, pipeline, paths))
+
+    def waiting_files(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingFile]:
+        """PENDING and FAILED, in no particular order."""
+        return self._database.read(lambda tx: file_records.waiting(tx, pipeline, table_key))
+
+    def requeue(self, pipeline: str, paths: Collection[str] | None = None) -> int:
+        """FAILED files wait again, with all their attempts; gives how many."""
+        return self._database.write(lambda tx: file_records.requeue(tx, pipeline, paths))
+
+    def batch_of_hashes(self, table_key: str, hashes: Collection[str]) -> dict[str, str]:
+        """Content hash → id of the batch that committed it."""
+        return self._database.read(lambda tx: file_records.committed_in(tx, table_key, hashes))
+
+    # Leases
+
+    def acquire_lease(self, table_key: str, holder: str, seconds: float, *, at_least_fence: int = 0) -> Lease:
+        """Raises LeaseHeld. The new fence is above every earlier one, and above `at_least_fence`."""
+        return self._database.write(lambda tx: leases.acquire(tx, table_key, holder, seconds, at_least_fence))
+
+    def renew_lease(self, lease: Lease, seconds: float) -> Lease:
+        """Raises LeaseLost."""
+        return self._database.write(lambda tx: leases.renew(tx, lease, seconds))
+
+    def release_lease(self, lease: Lease) -> None:
+        self._database.write(lambda tx: leases.release(tx, lease))
+
+    # Batches: every write raises LeaseLost when the lease's fence is no longer the table's
+
+    def open_batches(self, table_key: str) -> list[Batch]:
+        """PROCESSING, by sequence: what an earlier worker left open, or this one is at."""
+        return self._database.read(lambda tx: batches.open_of(tx, table_key))
+
+    def create_batch(
+        self,
+        lease: Lease,
+        run_id: str,
+        pipeline: str,
+        kind: BatchKind,
+        files: Sequence[SourceFile],
+        *,
+        as_of: datetime,
+        sequence_above: int = 0,
+    ) -> Batch:
+        """Raises FileChanged when a file was registered with another content meanwhile."""
+        return self._database.write(
+            lambda tx: batches.create(
+                tx, lease, run_id, pipeline, kind, given=files, as_of=as_of, sequence_above=sequence_above
+            )
+        )
+
+    def retry_batch(self, lease: Lease, batch_id: str, run_id: str) -> Batch:
+        """The same batch, with one attempt more."""
+        return self._database.write(lambda tx: batches.retry(tx, lease, batch_id, run_id))
+
+    def commit_batch(self, lease: Lease, batch_id: str, receipt: Receipt) -> None:
+        self._database.write(lambda tx: batches.commit(tx, lease, batch_id, receipt))
+
+    def fail_batch(
+        self, lease: Lease, batch_id: str, error: Failure, *, blamed: Collection[str] | None = None
+    ) -> None:
+        """Only when it is certain that nothing was written. `blamed` paths are FAILED with one attempt
+        more, the others PENDING as before; None blames all."""
+        self._database.write(lambda tx: batches.fail(tx, lease, batch_id, error, blamed))
+
+    def adopt(self, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
+        """Records what a marker proves: the batch, and those of its files that are given."""
+        self._database.write(lambda tx: batches.adopt(tx, pipeline, table_key, batch, receipt))
+
+    # Reading
+
+    def pipeline_summary(self, pipeline: str) -> PipelineSummary:
+        return self._database.read(lambda tx: reading.pipeline_summary(tx, pipeline))
+
+    def history(self, pipeline: str | None = None, limit: int = 20) -> list[BatchRecord]:
+        """Newest first."""
+        return self._database.read(lambda tx: reading.history(tx, pipeline, limit))
+
+    def committed_batches(self, table_key: str) -> list[BatchRecord]:
+        """By sequence."""
+        return self._database.read(lambda tx: reading.committed_batches(tx, table_key))
+
+    def last_sequence(self, table_key: str) -> int:
+        """The highest of any batch, whatever became of it; 0 when there is none."""
+        return self._database.read(lambda tx: batches.last_sequence(tx, table_key))
+
+    def check(self) -> None:
+        """For `doctor`: connects, looks at the schema, and writes a row that it takes back."""
+        self._database.probe(_probe)
+
+
+def _probe(tx: Tx) -> None:
+    found = version(tx)
+    if found != HEAD:
+        raise LedgerError(
+            f"the ledger has schema {found}, but this version of Tallymark needs {HEAD}",
+            hint="open it again: run any command, such as `tallymark status`",
+        )
+    runs.start(tx, "doctor", "check", "", 0)

@@ -1,0 +1,1 @@
+"""Alembic migrations of the ledger: run by `tallymark.ledger.migrate`, without an ini file."""

@@ -1,0 +1,118 @@
+"""What `status` and `history` show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+
+from tallymark.ledger.database import Row, Tx
+from tallymark.ledger.facts import PipelineSummary
+from tallymark.ledger.schema import HOLDS_CONTENT, batch_files, batches, files
+from tallymark.model.batch import BatchKind, BatchState, FileState
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import BatchRecord, Failure
+
+MOST_FAILED_FILES = 20
+
+
+def pipeline_summary(tx: Tx, pipeline: str) -> PipelineSummary:
+    commit = _last(tx, pipeline, BatchState.COMMITTED)
+    failure = _last(tx, pipeline, BatchState.FAILED)
+    if commit is not None and failure is not None and failure.finished_at <= commit.finished_at:
+        failure = None
+    return PipelineSummary(
+        files=_files_by_state(tx, pipeline),
+        batches=_committed(tx, pipeline),
+        last_receipt=_receipt(commit),
+        last_error=_failure(failure),
+        failed_files=_failed_files(tx, pipeline),
+    )
+
+
+def history(tx: Tx, pipeline: str | None, limit: int) -> list[BatchRecord]:
+    query = _records()
+    if pipeline is not None:
+        query = query.where(batches.c.pipeline == pipeline)
+    newest = query.order_by(batches.c.created_at.desc(), batches.c.sequence.desc()).limit(limit)
+    return _batch_records(tx.execute(newest))
+
+
+def committed_batches(tx: Tx, table_key: str) -> list[BatchRecord]:
+    query = _records().where(batches.c.table_key == table_key, batches.c.state == BatchState.COMMITTED)
+    return _batch_records(tx.execute(query.order_by(batches.c.sequence)))
+
+
+def _records() -> sa.Select[Any]:
+    members = (
+        sa.select(sa.func.count())
+        .select_from(batch_files)
+        .where(batch_files.c.batch_id == batches.c.id)
+        .scalar_subquery()
+    )
+    return sa.select(batches, members.label("file_count"))
+
+
+def _batch_records(rows: Iterable[Row]) -> list[BatchRecord]:
+    return [
+        BatchRecord(
+            batch_id=row.id,
+            pipeline=row.pipeline,
+            table=row.receipt["table"] if row.receipt else row.table_key,
+            state=row.state,
+            sequence=row.sequence,
+            attempts=row.attempt,
+            files=row.file_count,
+            as_of=row.as_of,
+            finished_at=row.finished_at,
+            receipt=_receipt(row),
+            error=_failure(row),
+        )
+        for row in rows
+    ]
+
+
+def _last(tx: Tx, pipeline: str, state: BatchState) -> Row | None:
+    return tx.execute(
+        sa.select(batches)
+        .where(batches.c.pipeline == pipeline, batches.c.state == state)
+        .order_by(batches.c.finished_at.desc(), batches.c.sequence.desc())
+        .limit(1)
+    ).one_or_none()
+
+
+def _committed(tx: Tx, pipeline: str) -> int:
+    mine = (batches.c.pipeline == pipeline, batches.c.state == BatchState.COMMITTED)
+    return int(tx.execute(sa.select(sa.func.count()).select_from(batches).where(*mine)).scalar_one())
+
+
+def _files_by_state(tx: Tx, pipeline: str) -> dict[str, int]:
+    """A waiting file that is gone waits no more, so it is not counted."""
+    counted = sa.or_(files.c.state == FileState.DUPLICATE, sa.text(HOLDS_CONTENT))
+    query = (
+        sa.select(files.c.state, sa.func.count().label("number"))
+        .where(files.c.pipeline == pipeline, files.c.kind == BatchKind.FILES, counted)
+        .group_by(files.c.state)
+    )
+    return {row.state: row.number for row in tx.execute(query)}
+
+
+def _failed_files(tx: Tx, pipeline: str) -> tuple[tuple[str, int, str], ...]:
+    query = (
+        sa.select(files.c.path, files.c.attempts, files.c.error)
+        .where(files.c.pipeline == pipeline, files.c.state == FileState.FAILED, files.c.gone_at.is_(None))
+        .order_by(files.c.path)
+        .limit(MOST_FAILED_FILES)
+    )
+    return tuple((path, attempts, error) for path, attempts, error in tx.execute(query))
+
+
+def _receipt(row: Row | None) -> Receipt | None:
+    return Receipt.from_dict(row.receipt) if row is not None and row.receipt else None
+
+
+def _failure(row: Row | None) -> Failure | None:
+    if row is None or row.error_code is None:
+        return None
+    return Failure(row.error_code, row.error_text, row.error_hint, row.error_retry_safe, row.error_facts)
