@@ -1,0 +1,128 @@
+"""What people read."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tallymark.cli import output, screen
+from tallymark.cli.blocks import Answer, Grid, Line
+from tallymark.cli.main import main
+from tallymark.cli.output import words
+from tallymark.model.receipt import Counts
+from tallymark.model.report import Outcome, PipelineReport, PlanReport, RunReport
+
+
+def text_of(answer: Answer) -> str:
+    stream = io.StringIO()
+    screen.show(answer.blocks, stream)
+    return stream.getvalue()
+
+
+def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    main(words)
+    return capsys.readouterr().out
+
+
+def test_run_tells_what_each_pipeline_did(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line for line in printed(["run"], capsys).splitlines() if "prints on stdout" not in line]
+    assert lines == [
+        "pipeline       outcome  new files  read  inserted  updated  unchanged  skipped  rejected   time",
+        "silver.orders  loaded           2     9         3        1          2        1         2  1.5 s",
+        "silver.orders: warning: no unique_key",
+        "silver.orders: recorded 1 commit that an earlier run had made without recording it",
+        "silver.orders: landing/orders/2b.csv repeats landing/orders/2.csv: recorded, not loaded",
+        "silver.orders: landing/orders/4.csv.part left for the next run: its name ends in .part",
+        "silver.orders: 2 bad rows kept aside: tallymark quarantine show silver.orders",
+        "1 pipeline: 1 loaded in 2.5 s",
+    ]
+
+
+def test_a_busy_table_is_no_failure(failed_run: RunReport) -> None:
+    report = PipelineReport("silver.orders", "silver.orders", Outcome.BUSY)
+    answer = output.run(replace(failed_run, pipelines=(report,)))
+    assert answer.exit_code == 0
+    assert "another worker writes this table" in text_of(answer)
+
+
+def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(["plan", "--sql"], capsys).splitlines() == [
+        "silver.orders → table silver.orders",
+        "  files     1: landing/orders/2.csv",
+        "            2 files wait for further batches",
+        "  strategy  upsert, written as Merge: rows are matched by order_id",
+        "  rows      3 read: 1 inserted, 1 updated, 1 rejected",
+        "  schema    add column discount double",
+        "  warning   2 rows of the table share a key",
+        "  samples",
+        "    insert    order_id=7, status=new",
+        "    update    order_id=5, status=new → paid",
+        "    delete    order_id=4, status=null",
+        "  bad rows  1, kept aside by the load",
+        '    landing/orders/2.csv row 3, amount: not a decimal(12,2): 8,"x"',
+        "  sql",
+        "SELECT 1",
+    ]
+
+
+def test_plan_shows_sql_only_when_asked(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "SELECT" not in printed(["plan"], capsys)
+
+
+def test_a_guard_stops_the_plan_as_it_would_the_load(failed_plan: PlanReport) -> None:
+    guarded = replace(failed_plan, failure=None, files=("a",), guards=("deletes 9 of 10 rows",))
+    answer = output.plan([guarded], with_sql=False)
+    assert answer.exit_code == 1
+    assert answer.failure is not None
+    assert answer.failure.code == "TM401"
+    assert "guard     would stop the load: deletes 9 of 10 rows" in text_of(answer)
+
+
+def test_an_empty_plan_says_so(failed_plan: PlanReport) -> None:
+    answer = output.plan([replace(failed_plan, failure=None)], with_sql=False)
+    assert answer.exit_code == 0
+    assert "nothing new to load" in text_of(answer)
+
+
+def test_status_names_what_needs_repair(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(["status"], capsys).splitlines() == [
+        "pipeline       table          strategy  committed  failed  batches  last commit",
+        "silver.orders  silver.orders  upsert            4       1        3  2026-11-01 12:00:00Z",
+        "silver.orders: landing/orders/3.csv failed after 3 attempts: truncated gzip",
+        "  → repair what is wrong, then: tallymark requeue silver.orders",
+    ]
+
+
+def test_history_has_a_line_per_batch(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(["history"], capsys).splitlines()
+    assert lines[1].split()[:7] == ["b-1", "silver.orders", "committed", "2", "3", "1", "0"]
+    assert lines[2].split()[:7] == ["b-2", "silver.orders", "failed", "1", "-", "-", "-"]
+    assert "b-2 after 3 attempts: error TM201" in lines[3]
+
+
+def test_long_values_are_cut_and_lines_kept_whole() -> None:
+    assert words.value("x" * 100) == "x" * 59 + "…"
+    assert words.value("a\nb") == "a\\nb"
+    assert words.value(None) == "null"
+
+
+def test_paths_are_shown_from_where_the_user_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert words.path(str(tmp_path / "a.csv")) == "a.csv"
+    assert words.path(f"file://{tmp_path}/a.csv") == "a.csv"
+    assert words.path("s3a://bucket/a.csv") == "s3a://bucket/a.csv"
+
+
+def test_counts_in_words() -> None:
+    assert words.counts_in_words(Counts(inserted=1200, total=1200)) == "1,200 inserted"
+    assert words.counts_in_words(Counts()) == "no rows change"
+
+
+def test_control_characters_are_shown_not_sent() -> None:
+    stream = io.StringIO()
+    screen.show([Line("a\x1b[2Jb\x9b"), Grid(("h",), (("x\ny\r",),))], stream)
+    assert stream.getvalue() == "a\\x1b[2Jb\\x9b\nh\nx y\\x0d\n"
