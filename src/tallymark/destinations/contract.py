@@ -11,7 +11,7 @@ The phases of one load, as the flow calls them:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,6 +84,7 @@ class Prepared(Protocol):
 
 class Destination(Protocol):
     capabilities: Capabilities
+    table_properties: Mapping[str, str]  # for tables that a load creates
 
     def table_key(self, table: str) -> str:
         """The identity of the table for leases and ledger records: stable, no secrets."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ class DeltaDestination:
         self._start_spark = spark
         self._root = root
         self._catalog = catalog
-        self.table_properties = DEFAULT_PROPERTIES | (properties or {})
+        self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | (properties or {})
         self._details: dict[str, _Detail] = {}
 
     @property

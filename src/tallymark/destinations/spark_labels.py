@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pyspark.sql import Column as SparkColumn
@@ -206,4 +206,5 @@ def _cached(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield frame
     finally:
-        frame.unpersist()
+        with suppress(Exception):  # after a commit, failing to free memory must not look like a failed load
+            frame.unpersist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -109,6 +110,22 @@ class PlanReport:
     @property
     def empty(self) -> bool:
         return not self.files and self.failure is None
+
+    def show(self) -> None:
+        sys.stdout.write(f"{self}\n")
+
+    def __str__(self) -> str:
+        """Plain lines, for notebooks and scripts; the command line draws it nicer."""
+        if self.failure is not None:
+            return f"{self.table}: {self.failure.code} {self.failure.message}"
+        counts = ", ".join(f"{name} {number}" for name, number in self.counts.as_dict().items())
+        lines = [f"{self.table}: {self.shape or 'nothing'} ({self.reason})", f"  {counts}"]
+        lines += [f"  {change}" for change in self.schema_changes]
+        lines += [f"  stopped by guard: {guard}" for guard in self.guards]
+        lines += [f"  warning: {warning}" for warning in self.warnings]
+        lines += [f"  {sample.label}: {sample.before} -> {sample.after}" for sample in self.samples]
+        lines += [f"  bad row: {bad.file} row {bad.row}: {bad.column} {bad.reason}" for bad in self.bad_rows]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)

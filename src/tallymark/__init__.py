@@ -1,0 +1,33 @@
+"""Tallymark loads files and query results into lakehouse tables, exactly once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tallymark.api import Project as Project
+    from tallymark.api import merge as merge
+    from tallymark.api import plan as plan
+    from tallymark.errors import TallymarkError as TallymarkError
+    from tallymark.model.receipt import Counts as Counts
+    from tallymark.model.receipt import Receipt as Receipt
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Project": "tallymark.api",
+    "merge": "tallymark.api",
+    "plan": "tallymark.api",
+    "TallymarkError": "tallymark.errors",
+    "Counts": "tallymark.model.receipt",
+    "Receipt": "tallymark.model.receipt",
+}
+__all__ = ["Counts", "Project", "Receipt", "TallymarkError", "merge", "plan"]
+
+
+def __getattr__(name: str) -> object:
+    """On first use: importing Spark takes a second that `tallymark --help` must not."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tallymark' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,345 @@
+"""The library's front door.
+
+import tallymark as tm
+
+receipt = tm.merge("landing/*.csv", "warehouse/silver/orders", strategy="upsert", unique_key="order_id")
+tm.plan(frame, "warehouse/silver/orders", strategy="upsert", unique_key="order_id").show()
+tm.Project("shop").run("silver.orders")
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cache
+from glob import escape
+from pathlib import Path
+from types import TracebackType
+from typing import Unpack
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tallymark.checks.quarantine import Quarantine
+from tallymark.config.load import LoadedProject, find_project, load_project
+from tallymark.config.pipeline import SourceConfig
+from tallymark.config.project import SparkConfig
+from tallymark.config.scaffold import scaffold_pipeline, scaffold_project
+from tallymark.config.schema import schemas as config_schemas
+from tallymark.errors import ConfigError
+from tallymark.flow import direct, doctor
+from tallymark.flow.direct import MergeOptions
+from tallymark.flow.explain import explain_pipeline
+from tallymark.flow.job import Job
+from tallymark.flow.jobs import HOST, pipeline_job, select_pipelines
+from tallymark.flow.recover import recover_pipeline
+from tallymark.flow.replay import replay_pipeline
+from tallymark.flow.run import run_pipeline, run_side_by_side
+from tallymark.ledger import Ledger, open_ledger
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import (
+    BatchRecord,
+    Event,
+    Finding,
+    PipelineReport,
+    PipelineStatus,
+    PlanReport,
+    QuarantinedRow,
+    QuarantineSummary,
+    RunReport,
+    Step,
+)
+from tallymark.model.settings import Strategy
+from tallymark.sources.discover import discover
+from tallymark.sources.read import infer_columns
+from tallymark.spark import Sessions
+
+HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
+
+
+class Project:
+    """A project folder: run it, plan it, ask it. Raises ConfigError when its files are wrong."""
+
+    def __init__(
+        self,
+        folder: str | Path = ".",
+        *,
+        spark: SparkSession | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ):
+        self._project: LoadedProject = load_project(find_project(Path(folder)))
+        self._on_event = on_event or (lambda event: None)
+        home = self._project.root / HOME
+        self._sessions = (
+            Sessions.of(spark)
+            if spark
+            else Sessions(self._project.config.spark, home=home, on_progress=self._tell_of_spark)
+        )
+        self._opened: Ledger | None = None
+
+    @property
+    def name(self) -> str:
+        return self._project.name
+
+    @property
+    def root(self) -> Path:
+        return self._project.root
+
+    @property
+    def pipelines(self) -> tuple[str, ...]:
+        return tuple(self._project.pipelines)
+
+    def run(self, *pipelines: str, allow_deletes: bool = False) -> RunReport:
+        """Loads what is new. Failures are in the report, not raised; `report.ok` says how it went."""
+        return self._work("run", pipelines, run_pipeline, allow_deletes)
+
+    def recover(self, *pipelines: str) -> list[PipelineReport]:
+        """Settles open batches by their markers and rebuilds lost records; loads nothing."""
+        return list(self._work("recover", pipelines, recover_pipeline).pipelines)
+
+    def plan(self, *pipelines: str, samples: int = 10, allow_deletes: bool = False) -> list[PlanReport]:
+        """What the next batch of each pipeline would do. Nothing is written, not even a new ledger."""
+        with _reading_ledger(self._project, self._opened) as ledger:
+            jobs = self._jobs(pipelines, ledger, "", allow_deletes)
+            return [explain_pipeline(job, samples) for job in jobs]
+
+    def status(self) -> list[PipelineStatus]:
+        with _reading_ledger(self._project, self._opened) as ledger:
+            return [
+                PipelineStatus(
+                    pipeline=pipeline.name,
+                    table=pipeline.table,
+                    strategy=str(pipeline.settings.strategy),
+                    files=summary.files,
+                    batches=summary.batches,
+                    last_commit=summary.last_receipt,
+                    last_error=summary.last_error,
+                    failed_files=summary.failed_files,
+                )
+                for pipeline in self._project.pipelines.values()
+                for summary in [ledger.pipeline_summary(pipeline.name)]
+            ]
+
+    def history(self, pipeline: str | None = None, limit: int = 20) -> list[BatchRecord]:
+        if pipeline is not None:
+            select_pipelines(self._project, [pipeline])
+        with _reading_ledger(self._project, self._opened) as ledger:
+            return ledger.history(pipeline, limit)
+
+    def requeue(self, pipeline: str, files: Collection[str] | None = None) -> int:
+        """Failed files wait for a load again; gives their number."""
+        names = [chosen.name for chosen in select_pipelines(self._project, [pipeline])]
+        paths = None if files is None else [self._project.resolve(file) for file in files]
+        return sum(self._ledger().requeue(name, paths) for name in names)
+
+    def quarantine_list(self, pipeline: str | None = None) -> list[QuarantineSummary]:
+        return self._quarantine().summaries(pipeline)
+
+    def quarantine_show(
+        self, pipeline: str, batch_id: str | None = None, limit: int = 100
+    ) -> list[QuarantinedRow]:
+        return self._quarantine().rows(self._one(pipeline), batch_id, limit=limit)
+
+    def quarantine_replay(self, pipeline: str, batch_id: str | None = None) -> PipelineReport:
+        """Sends quarantined rows through the pipeline again, once."""
+        name = self._one(pipeline)
+        return self._work("replay", [name], lambda job: replay_pipeline(job, batch_id)).pipelines[0]
+
+    def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
+        return self._quarantine().remove(self._one(pipeline), batch_id, ids)
+
+    def doctor(self) -> list[Finding]:
+        return list(doctor.examine(self._project, self._sessions))
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        self._sessions.stop()
+
+    def __enter__(self) -> Project:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _work(
+        self,
+        command: str,
+        pipelines: Sequence[str],
+        work: Callable[[Job], PipelineReport],
+        allow_deletes: bool = False,
+    ) -> RunReport:
+        chosen = [pipeline.name for pipeline in select_pipelines(self._project, pipelines)]
+        started_at, started, ledger = _now(), time.monotonic(), self._ledger()
+        run_id = ledger.start_run(self.name, command, host=HOST, pid=os.getpid())
+        jobs = self._jobs(chosen, ledger, run_id, allow_deletes) if chosen else []
+        reports = run_side_by_side(jobs, work, self._project.config.parallel)
+        report = RunReport(run_id, self.name, reports, started_at, time.monotonic() - started)
+        outcomes: dict[str, object] = {r.pipeline: str(r.outcome) for r in reports}
+        ledger.finish_run(run_id, "SUCCEEDED" if report.ok else "FAILED", outcomes)
+        return report
+
+    def _jobs(self, names: Sequence[str], ledger: Ledger, run_id: str, allow_deletes: bool) -> list[Job]:
+        return [
+            pipeline_job(
+                self._project,
+                pipeline,
+                ledger=ledger,
+                sessions=self._sessions,
+                run_id=run_id,
+                clock=_now,
+                on_event=self._on_event,
+                allow_deletes=allow_deletes,
+            )
+            for pipeline in select_pipelines(self._project, names)
+        ]
+
+    def _tell_of_spark(self, text: str) -> None:
+        self._on_event(Event("", Step.SPARK, text))
+
+    def _one(self, pipeline: str) -> str:
+        chosen = select_pipelines(self._project, [pipeline])
+        if len(chosen) != 1:
+            raise ConfigError(f"{pipeline} names {len(chosen)} pipelines", hint="name exactly one")
+        return chosen[0].name
+
+    def _ledger(self) -> Ledger:
+        if self._opened is None:
+            self._opened = open_ledger(self._project.ledger_url)
+        return self._opened
+
+    def _quarantine(self) -> Quarantine:
+        return Quarantine(self._sessions.isolated(), self._project.quarantine_root)
+
+
+def merge(
+    source: DataFrame | str | Path,
+    target: str | Path,
+    *,
+    content_id: str | None = None,
+    spark: SparkSession | None = None,
+    **options: Unpack[MergeOptions],
+) -> Receipt:
+    """Merges a DataFrame, or files by path or glob, into a Delta table: a folder, a URL or a catalog name.
+
+    Files are applied once: those that the table holds already are left out. A DataFrame is applied once
+    when it has a `content_id`; without one every call is a new content. Bad rows fail the call with
+    nothing written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
+    """
+    task = direct.task(source, target, options)
+    with _sessions(source, spark) as sessions:
+        return direct.merge(task, sessions, _frame(source), content_id)
+
+
+def plan(
+    source: DataFrame | str | Path,
+    target: str | Path,
+    *,
+    samples: int = 10,
+    spark: SparkSession | None = None,
+    **options: Unpack[MergeOptions],
+) -> PlanReport:
+    """What the same call of `merge` would do, row by row. Nothing is written."""
+    task = direct.task(source, target, options)
+    with _sessions(source, spark) as sessions:
+        return direct.plan(task, sessions, _frame(source), samples)
+
+
+def validate(folder: str | Path = ".") -> list[Finding]:
+    """Reads all configuration and reports every problem in it. Starts no Spark."""
+    try:
+        project = load_project(find_project(Path(folder)))
+    except ConfigError as error:
+        problems = error.facts.get("problems")
+        if not isinstance(problems, list) or not problems:
+            return [Finding("configuration", False, error.message, error.hint)]
+        return [_problem_finding(problem) for problem in problems]
+    return [Finding("tallymark.yaml", True, f"project {project.name}")] + [
+        Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
+        for pipeline in project.pipelines.values()
+    ]
+
+
+def init_project(folder: str | Path, name: str | None = None) -> list[Path]:
+    root = Path(folder).resolve()
+    return scaffold_project(root, name or root.name)
+
+
+def init_pipeline(
+    folder: str | Path,
+    name: str,
+    from_file: str | Path,
+    strategy: str | None = None,
+    unique_key: Sequence[str] = (),
+) -> Path:
+    """Writes a pipeline for a file like `from_file`, with the columns and types found in it."""
+    project, sample = load_project(find_project(Path(folder))), Path(from_file).resolve()
+    source = SourceConfig(files=escape(str(sample)))
+    sessions = Sessions(project.config.spark, home=project.root / HOME)
+    try:
+        found = discover(source, project.root, {}, sessions.isolated, now=_now())
+        columns = infer_columns(sessions.isolated(), source, found.files, project.root)
+    finally:
+        sessions.stop()
+    chosen = Strategy(strategy) if strategy else Strategy.UPSERT if unique_key else Strategy.APPEND_ONLY
+    folder_of_sample = sample.parent
+    if folder_of_sample.is_relative_to(project.root):
+        folder_of_sample = folder_of_sample.relative_to(project.root)
+    glob = f"{folder_of_sample}/*{''.join(sample.suffixes)}"
+    return scaffold_pipeline(project, name, glob, columns, chosen, list(unique_key), None)
+
+
+def schemas() -> dict[str, dict[str, object]]:
+    """JSON Schemas of `tallymark.yaml` and `config.yaml`, by file name."""
+    return config_schemas()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _frame(source: DataFrame | str | Path) -> DataFrame | None:
+    return None if isinstance(source, str | Path) else source
+
+
+@contextmanager
+def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Iterator[Sessions]:
+    frame = _frame(source)
+    theirs = spark or (frame.sparkSession if frame is not None else SparkSession.getActiveSession())
+    if theirs is not None:
+        yield Sessions.of(theirs)
+        return
+    yield _embedded()
+
+
+@cache
+def _embedded() -> Sessions:
+    """One Spark for all library calls of a process that has none: starting it costs seconds."""
+    return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
+
+
+@contextmanager
+def _reading_ledger(project: LoadedProject, opened: Ledger | None) -> Iterator[Ledger]:
+    """Reading makes no ledger where there is none: an empty one is put aside for the call."""
+    if opened is not None:
+        yield opened
+        return
+    file = project.ledger_url.removeprefix("sqlite:///")
+    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch:
+        absent = project.ledger_url.startswith("sqlite:") and not Path(file).exists()
+        url = f"sqlite:///{scratch}/ledger.db" if absent else project.ledger_url
+        with open_ledger(url) as ledger:
+            yield ledger
+
+
+def _problem_finding(problem: object) -> Finding:
+    facts = problem if isinstance(problem, dict) else {"message": str(problem)}
+    place = ":".join(str(facts[key]) for key in ("file", "line") if facts.get(key))
+    key = f"{facts['key']}: " if facts.get("key") else ""
+    return Finding(place, False, f"{key}{facts.get('message', '')}", str(facts.get("suggestion") or ""))

@@ -1,0 +1,217 @@
+"""Step 2: take the table, settle what an earlier worker left open, then hand out batches in order.
+
+1. lease      one writer per table; its fence only grows
+2. settle     an open batch is committed if its marker is in the table, else it is tried again before
+              anything newer, so that an old file never overwrites a newer one
+3. adopt      waiting contents that the table already holds (a lost ledger, another project) are recorded,
+              not loaded
+4. hand out   every batch is written into the ledger before it has any effect
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from tallymark.errors import (
+    CheckError,
+    FileChanged,
+    GuardTripped,
+    LedgerError,
+    PlanError,
+    TallymarkError,
+    TooManyBadRows,
+    UnreadableFile,
+)
+from tallymark.flow.choose import Choice, choose
+from tallymark.flow.job import Job
+from tallymark.flow.lease import HeldLease, held_lease
+from tallymark.flow.load import REPLAY_PREFIX
+from tallymark.ledger.facts import WaitingFile
+from tallymark.model.batch import Batch, BatchKind, FileState, SourceFile
+from tallymark.model.marker import Applied
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import Failure, Step
+from tallymark.sources.discover import order_files
+
+
+@contextmanager
+def claim_table(job: Job) -> Iterator[Claim]:
+    job.tell(Step.CLAIM, f"taking the lease of {job.task.table}")
+    with held_lease(job.ledger, job.table_key, job.holder) as lease:
+        yield Claim(job, lease)
+
+
+class Claim:
+    def __init__(self, job: Job, lease: HeldLease):
+        self._job = job
+        self.lease = lease
+        self._retries: list[Batch] = []
+        self._table_sequence = 0
+        self._max_files = job.task.max_files
+        self._set_aside: set[str] = set()
+        self.held_back: tuple[str, ...] = ()
+        self.recovered: list[Receipt] = []
+
+    def settle(self, *, give_up: bool = True) -> None:
+        """Phases 2 and 3."""
+        job, ledger = self._job, self._job.ledger
+        for batch in ledger.open_batches(job.table_key):
+            found = job.destination.applied(job.task.table, batch.content_hashes).by_hash
+            if all(content_hash in found for content_hash in batch.content_hashes):
+                self._record_found(batch, found[batch.content_hashes[0]])
+            elif batch.pipeline != job.task.pipeline:
+                raise LedgerError(
+                    f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
+                    hint=f"run `tallymark run {batch.pipeline}` first",
+                )
+            elif found:
+                self._release(batch)  # another writer applied some of it: the rest becomes a new batch
+            elif give_up and batch.attempt >= job.task.max_attempts:
+                ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
+            else:
+                self._retries.append(batch)
+        self._adopt_applied()
+
+    def next_retry(self) -> Batch | None:
+        """What an earlier worker left open goes before anything newer."""
+        if not self._retries:
+            return None
+        open_batch = self._retries.pop(0)
+        return self._job.ledger.retry_batch(self.lease.lease, open_batch.id, self._job.run_id)
+
+    def next_batch(self) -> Batch | None:
+        """Phase 4."""
+        if retry := self.next_retry():
+            return retry
+        choice = next_files(self._job, self._set_aside, self._max_files)
+        self.held_back = choice.held_back
+        if not choice.files:
+            return None
+        return self.create(BatchKind.FILES, choice.files)
+
+    def create(self, kind: BatchKind, files: tuple[SourceFile, ...]) -> Batch:
+        return self._job.ledger.create_batch(
+            self.lease.lease,
+            self._job.run_id,
+            self._job.task.pipeline,
+            kind,
+            files,
+            as_of=self._job.clock(),
+            sequence_above=self._table_sequence,
+        )
+
+    def set_aside(self, unreadable: UnreadableFile) -> None:
+        """A file that could not even be hashed still holds its place in the order."""
+        self._set_aside.add(unreadable.path)
+
+    def fail(self, batch: Batch, error: TallymarkError) -> None:
+        """Only when it is certain that nothing was written."""
+        blamed = _blamed(batch, error)
+        if blamed == () and len(batch.files) > 1:
+            # Some file of many is at fault, and the error does not say which: halve until it is alone.
+            self._max_files = max(1, len(batch.files) // 2)
+            self._release(batch)
+            return
+        failure = failure_of(error)
+        self._job.ledger.fail_batch(self.lease.lease, batch.id, failure, blamed=blamed or None)
+        self._set_aside.update(blamed or [file.path for file in batch.files])
+
+    def isolating(self, batch: Batch, error: TallymarkError) -> bool:
+        return _blamed(batch, error) == () and len(batch.files) > 1
+
+    def _release(self, batch: Batch) -> None:
+        nobody = Failure("TM000", "released to be batched again")
+        self._job.ledger.fail_batch(self.lease.lease, batch.id, nobody, blamed=())
+
+    def _adopt_applied(self) -> None:
+        job = self._job
+        waiting = {entry.file.content_hash: entry.file for entry in waiting_in_order(job)}
+        markers = job.destination.applied(job.task.table, list(waiting))
+        self._table_sequence = markers.last_sequence
+        by_batch: dict[str, list[str]] = {}
+        for content_hash, applied in markers.by_hash.items():
+            by_batch.setdefault(applied.marker.batch_id, []).append(content_hash)
+        for batch_id, hashes in by_batch.items():
+            applied = markers.by_hash[hashes[0]]
+            files = tuple(waiting[content_hash] for content_hash in hashes)
+            batch = Batch(
+                id=batch_id,
+                pipeline=job.task.pipeline,
+                table_key=job.table_key,
+                kind=BatchKind.FILES,
+                files=files,
+                sequence=applied.marker.sequence,
+                as_of=applied.marker.as_of,
+            )
+            receipt = receipt_from_marker(job, applied)
+            job.ledger.adopt(job.task.pipeline, job.table_key, batch, receipt)
+            self.recovered.append(receipt)
+
+    def _record_found(self, batch: Batch, applied: Applied) -> None:
+        receipt = receipt_from_marker(self._job, applied)
+        self._job.ledger.commit_batch(self.lease.lease, batch.id, receipt)
+        self.recovered.append(receipt)
+
+
+def waiting_in_order(job: Job, unhashed: Collection[str] = ()) -> list[WaitingFile]:
+    """Registered files that are not loaded, in the order in which they apply; files that could not even
+    be hashed hold their places."""
+    entries = {entry.file.path: entry for entry in job.ledger.waiting_files(job.task.pipeline)}
+    for path in set(unhashed) - entries.keys():
+        entries[path] = WaitingFile(SourceFile(path, 0, 0, ""), FileState.FAILED, 0, "cannot be read")
+    files = [e.file for e in entries.values() if not e.file.path.startswith(REPLAY_PREFIX)]
+    return [entries[file.path] for file in order_files(files, job.task.source.order)]
+
+
+def next_files(job: Job, set_aside: Collection[str], max_files: int) -> Choice:
+    return choose(
+        waiting_in_order(job, set_aside),
+        ordered=job.task.ordered,
+        max_files=max_files,
+        max_bytes=job.task.batch.max_bytes_value,
+        max_attempts=job.task.max_attempts,
+        set_aside=set_aside,
+    )
+
+
+def receipt_from_marker(job: Job, applied: Applied) -> Receipt:
+    marker = applied.marker
+    return Receipt(
+        batch_id=marker.batch_id,
+        pipeline=job.task.pipeline,
+        table=job.task.table,
+        strategy=marker.strategy,
+        counts=marker.counts,
+        version=applied.version,
+        sequence=marker.sequence,
+        committed_at=applied.committed_at,
+    )
+
+
+def failure_of(error: TallymarkError) -> Failure:
+    return Failure(error.code, error.message, error.hint, error.retry_safe, error.facts)
+
+
+def _blamed(batch: Batch, error: TallymarkError) -> tuple[str, ...] | None:
+    """The files at fault; () when it is some of them but unknown which; None when it is none of them."""
+    match error:
+        case UnreadableFile(path=path) | FileChanged(path=path):
+            return (path,)
+        case TooManyBadRows():
+            named = error.facts.get("blamed")
+            return tuple(str(path) for path in named) if isinstance(named, list) else ()
+        case GuardTripped():
+            return None
+        case CheckError() | PlanError():
+            return ()
+        case _:
+            return None
+
+
+def _gave_up(batch: Batch) -> Failure:
+    return Failure(
+        "TM506",
+        f"batch {batch.id} was tried {batch.attempt} times and never finished",
+        "look at `tallymark history`, then `tallymark requeue` its files",
+    )

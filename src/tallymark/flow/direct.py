@@ -1,0 +1,214 @@
+"""The library's own load: rows or files into one table, without a project.
+
+The ledger of such a call lives as long as the call. What makes it exactly once is the marker in the table:
+a content that it holds is not applied again, by whoever.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import TypedDict
+from uuid import uuid4
+
+from pydantic import ValidationError
+from pyspark.sql import DataFrame, SparkSession
+
+from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
+from tallymark.destinations.contract import Destination
+from tallymark.destinations.delta import DeltaDestination
+from tallymark.errors import ConfigError, Fenced, SourceError
+from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
+from tallymark.flow.discover import discover
+from tallymark.flow.explain import explain_batch, explain_pipeline
+from tallymark.flow.job import Job, Task
+from tallymark.flow.run import load_planning_again
+from tallymark.ledger import open_ledger
+from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.report import PlanReport
+from tallymark.model.settings import Strategy
+from tallymark.spark import Sessions
+
+
+class MergeOptions(TypedDict, total=False):
+    """What `merge` and `plan` take beside source and target; the names are those of config.yaml."""
+
+    strategy: str  # default upsert
+    unique_key: str | Sequence[str]
+    watermark_column: str
+    partition_column: str
+    compare_columns: Sequence[str]
+    schema_evolution: str  # add, ignore or fail
+    max_delete_fraction: float
+    strict: bool  # default true: a missing unique_key is an error
+    columns: Sequence[Mapping[str, object]]  # as in config.yaml: name, from, type, format, required
+    format: str  # of files; default: from their names
+    options: Mapping[str, str | int | float | bool]  # of Spark's reader
+    provenance: bool  # default: for files yes, for a DataFrame no
+    allow_deletes: bool
+
+
+_CLAIMS = 3  # two calls that meet on one table: the later one claims again
+
+
+def task(source: object, target: str | Path, options: MergeOptions) -> Task:
+    """Arguments are checked by the same models as config.yaml."""
+    given = dict(options)
+    unknown = sorted(given.keys() - MergeOptions.__annotations__.keys())
+    if unknown:
+        close = get_close_matches(unknown[0], MergeOptions.__annotations__, n=1)
+        raise ConfigError(f"unknown argument {unknown[0]}", hint=f"did you mean {close[0]}?" if close else "")
+    from_files = isinstance(source, str | Path)
+    strategy = given.pop("strategy", Strategy.UPSERT)
+    reader: dict[str, object] = {"files": str(source) if from_files else "frame"}
+    reader |= {name: given.pop(name) for name in ("format", "options") if name in given}
+    if "max_delete_fraction" in given:
+        given["guards"] = {"max_delete_fraction": given.pop("max_delete_fraction")}
+    allow_deletes = bool(given.pop("allow_deletes", False))
+    try:
+        config = PipelineConfig.model_validate(
+            {"provenance": from_files, "strict": True, "merge_strategy": strategy, "source": reader, **given}
+        )
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise ConfigError(f"{where}: {fault['msg']}", hint=_suggestion(where, fault["input"])) from error
+    table = str(target)
+    return Task(
+        pipeline="library",
+        table=str(Path(table).absolute()) if "/" in table and "://" not in table else table,
+        settings=config.merge_settings(),
+        source=config.source,
+        rules=tuple(config.columns),
+        provenance=config.provenance,
+        limits=QuarantineConfig(max_fraction=0, max_rows=0),
+        batch=BatchConfig(max_files=2**31, max_bytes=2**62),
+        root=Path.cwd(),
+        allow_deletes=allow_deletes,
+    )
+
+
+def _suggestion(where: str, given: object) -> str:
+    if where != "merge_strategy":
+        return ""
+    close = get_close_matches(str(given), list(Strategy), n=1)
+    return f"did you mean {close[0]}?" if close else "one of " + ", ".join(Strategy)
+
+
+def merge(task: Task, sessions: Sessions, frame: DataFrame | None, content_id: str | None) -> Receipt:
+    content = _frame_content(content_id)
+    with _job(task, sessions, frame) as job:
+        for attempt in range(1, _CLAIMS + 1):
+            try:
+                return _merge_once(job, content)
+            except Fenced:
+                if attempt == _CLAIMS:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def plan(task: Task, sessions: Sessions, frame: DataFrame | None, samples: int) -> PlanReport:
+    with _job(task, sessions, frame) as job:
+        if frame is None:
+            return explain_pipeline(job, samples)
+        batch = Batch(
+            "plan", task.pipeline, job.table_key, BatchKind.FRAME, (_frame_content(None),), 0, job.clock()
+        )
+        return explain_batch(job, batch, 0, samples)
+
+
+def _merge_once(job: Job, content: SourceFile) -> Receipt:
+    with claim_table(job) as claim:
+        batch = _frame_batch(job, claim, content) if job.frame is not None else _file_batch(job, claim)
+        if isinstance(batch, Receipt):
+            return batch
+        receipt = load_planning_again(job, claim, batch)
+        job.destination.settle(job.task.table)
+        return receipt
+
+
+def _frame_batch(job: Job, claim: Claim, content: SourceFile) -> Batch | Receipt:
+    claim.settle()
+    applied = job.destination.applied(job.task.table, [content.content_hash]).by_hash
+    if content.content_hash in applied:
+        return _already(receipt_from_marker(job, applied[content.content_hash]))
+    return claim.create(BatchKind.FRAME, (content,))
+
+
+def _file_batch(job: Job, claim: Claim) -> Batch | Receipt:
+    found = discover(job)
+    for unreadable in found.unreadable:
+        raise unreadable
+    if found.report.listed == 0:
+        raise SourceError(f"{job.task.source.files}: no file matches", hint="check the path or glob")
+    claim.settle()
+    batch = claim.next_batch()
+    return batch if batch is not None else _already(claim.recovered[-1])
+
+
+def _already(first: Receipt) -> Receipt:
+    return Receipt(
+        batch_id=first.batch_id,
+        pipeline=first.pipeline,
+        table=first.table,
+        strategy=first.strategy,
+        counts=Counts(),
+        version=first.version,
+        sequence=first.sequence,
+        committed_at=first.committed_at,
+        already_applied=True,
+        way="skip",
+    )
+
+
+def _frame_content(content_id: str | None) -> SourceFile:
+    """Rows in memory have no content hash of their own: without an id, every call is a new content."""
+    name = content_id or uuid4().hex
+    return SourceFile(f"frame:{name}", 0, 0, sha256(f"frame:{name}".encode()).hexdigest())
+
+
+@contextmanager
+def _job(task: Task, sessions: Sessions, frame: DataFrame | None) -> Iterator[Job]:
+    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch, _shared(frame) as shared:
+        ledger = open_ledger(f"sqlite:///{Path(scratch) / 'ledger.db'}")
+        try:
+            yield Job(
+                task=task,
+                ledger=ledger,
+                run_id=ledger.start_run("library", "merge", host="", pid=0),
+                holder="library",
+                start_spark=sessions.isolated,
+                open_destination=lambda spark: _destination(task.table, spark),
+                quarantine_root=f"{scratch}/quarantine",
+                clock=lambda: datetime.now(UTC),
+                on_event=lambda event: None,
+                frame=shared,
+            )
+        finally:
+            ledger.close()
+
+
+def _destination(table: str, spark: Callable[[], SparkSession]) -> Destination:
+    """`silver.orders` is a table of the session's catalog; anything with a slash is a folder or URL."""
+    return DeltaDestination(spark) if "/" in table else DeltaDestination(spark, catalog="spark_catalog")
+
+
+@contextmanager
+def _shared(frame: DataFrame | None) -> Iterator[Callable[[SparkSession], DataFrame] | None]:
+    """A DataFrame belongs to its session; a global view lets the isolated one read it, so that marker and
+    fence are never set on a session that the caller uses."""
+    if frame is None:
+        yield None
+        return
+    name = f"tallymark_{uuid4().hex}"
+    frame.createGlobalTempView(name)
+    try:
+        yield lambda spark: spark.table(f"global_temp.{name}")
+    finally:
+        frame.sparkSession.catalog.dropGlobalTempView(name)

@@ -1,0 +1,44 @@
+"""Step 1: list the source, hash what is new, register it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallymark.errors import UnreadableFile
+from tallymark.flow.job import Job
+from tallymark.model.batch import SourceFile
+from tallymark.model.report import Discovery, Step
+from tallymark.sources.discover import Found
+from tallymark.sources.discover import discover as look
+
+
+@dataclass(frozen=True)
+class Discovered:
+    report: Discovery
+    unreadable: tuple[UnreadableFile, ...]
+
+
+def discover(job: Job) -> Discovered:
+    found = look_for_files(job, job.ledger.known_files(job.task.pipeline))
+    registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
+    job.ledger.forget_vanished(job.task.pipeline, found.listed_paths)
+    return Discovered(
+        Discovery(found.listed, len(registered.new), registered.duplicates, found.waiting), found.unreadable
+    )
+
+
+def look_for_files(job: Job, known: dict[str, SourceFile]) -> Found:
+    job.tell(Step.DISCOVER, "looking for files")
+    return look(
+        job.task.source,
+        job.task.root,
+        known,
+        lambda: job.spark,
+        now=job.clock(),
+        on_progress=_hashing(job),
+    )
+
+
+def _hashing(job: Job) -> Callable[[int, int], None]:
+    return lambda done, total: job.tell(Step.DISCOVER, "hashing files", done, total)

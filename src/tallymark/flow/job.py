@@ -1,0 +1,86 @@
+"""One pipeline's load: what to do, and the live things to do it with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from tallymark.checks.quarantine import Quarantine
+from tallymark.config.pipeline import BatchConfig, ColumnConfig, QuarantineConfig, SourceConfig
+from tallymark.destinations.contract import Destination
+from tallymark.ledger.ledger import Ledger
+from tallymark.model.report import Event, Step
+from tallymark.model.settings import MergeSettings
+from tallymark.strategies.needs import ONE_FILE_IS_A_DELIVERY, ORDER_FREE, effective
+
+MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to load and how; nothing live in it."""
+
+    pipeline: str
+    table: str
+    settings: MergeSettings
+    source: SourceConfig
+    rules: tuple[ColumnConfig, ...] = ()
+    provenance: bool = True
+    limits: QuarantineConfig = field(default_factory=QuarantineConfig)
+    batch: BatchConfig = field(default_factory=BatchConfig)
+    max_attempts: int = 3
+    root: Path = field(default_factory=Path.cwd)
+    allow_deletes: bool = False
+
+    @property
+    def max_files(self) -> int:
+        if self.batch.max_files is not None:
+            return self.batch.max_files
+        return 1 if effective(self.settings).settings.strategy in ONE_FILE_IS_A_DELIVERY else MANY_FILES
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a file that failed must hold back those after it."""
+        return effective(self.settings).settings.strategy not in ORDER_FREE
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task with its ledger, destination and clock. Spark starts when it is first asked for, so that a
+    run with nothing new starts none."""
+
+    task: Task
+    ledger: Ledger
+    run_id: str
+    holder: str
+    start_spark: Callable[[], SparkSession]
+    open_destination: Callable[[Callable[[], SparkSession]], Destination]
+    quarantine_root: str
+    clock: Callable[[], datetime]
+    on_event: Callable[[Event], None]
+    frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        self.tell(Step.SPARK, "starting Spark")
+        return self.start_spark()
+
+    @cached_property
+    def destination(self) -> Destination:
+        return self.open_destination(lambda: self.spark)
+
+    @cached_property
+    def quarantine(self) -> Quarantine:
+        return Quarantine(self.spark, self.quarantine_root)
+
+    @cached_property
+    def table_key(self) -> str:
+        return self.destination.table_key(self.task.table)
+
+    def tell(self, step: Step, text: str, done: int | None = None, total: int | None = None) -> None:
+        self.on_event(Event(self.task.pipeline, step, text, done, total))

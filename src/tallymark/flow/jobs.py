@@ -1,0 +1,76 @@
+"""From a loaded project to the jobs of a command."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from uuid import uuid4
+
+from tallymark.config.load import LoadedProject, Pipeline
+from tallymark.destinations.open import open_destination
+from tallymark.errors import ConfigError
+from tallymark.flow.job import Job, Task
+from tallymark.ledger import Ledger
+from tallymark.model.report import Event
+from tallymark.spark import Sessions
+
+HOST = socket.gethostname()
+
+
+def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipeline]:
+    """By name or glob such as `silver.*`; all when none is named."""
+    chosen: dict[str, Pipeline] = {}
+    for name in wanted or ["*"]:
+        matching = {n: p for n, p in project.pipelines.items() if fnmatchcase(n, name)}
+        if not matching and wanted:
+            close = get_close_matches(name, project.pipelines, n=1)
+            known = ", ".join(project.pipelines) or "none yet"
+            raise ConfigError(
+                f"there is no pipeline {name}",
+                hint=f"did you mean {close[0]}?" if close else f"the project has: {known}",
+            )
+        chosen |= matching
+    return list(chosen.values())
+
+
+def pipeline_job(
+    project: LoadedProject,
+    pipeline: Pipeline,
+    *,
+    ledger: Ledger,
+    sessions: Sessions,
+    run_id: str,
+    clock: Callable[[], datetime],
+    on_event: Callable[[Event], None],
+    allow_deletes: bool = False,
+) -> Job:
+    config = pipeline.config
+    destination = project.config.destinations[pipeline.destination]
+    task = Task(
+        pipeline=pipeline.name,
+        table=pipeline.table,
+        settings=pipeline.settings,
+        source=config.source,
+        rules=tuple(config.columns),
+        provenance=config.provenance,
+        limits=config.quarantine,
+        batch=config.batch,
+        max_attempts=config.retry.max_attempts,
+        root=project.root,
+        allow_deletes=allow_deletes,
+    )
+    return Job(
+        task=task,
+        ledger=ledger,
+        run_id=run_id,
+        holder=f"{HOST}:{os.getpid()}:{uuid4().hex[:8]}",
+        start_spark=sessions.isolated,
+        open_destination=lambda spark: open_destination(destination, spark, project.resolve),
+        quarantine_root=project.quarantine_root,
+        clock=clock,
+        on_event=on_event,
+    )

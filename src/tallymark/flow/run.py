@@ -1,0 +1,173 @@
+"""The story of a load: discover → claim → read → check → plan → apply with marker → record → report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tallymark.errors import (
+    CommitUnknown,
+    Fenced,
+    LeaseHeld,
+    LedgerError,
+    SourceError,
+    TableMoved,
+    TallymarkError,
+)
+from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, waiting_in_order
+from tallymark.flow.discover import Discovered, discover
+from tallymark.flow.job import Job
+from tallymark.flow.load import load_batch
+from tallymark.model.batch import Batch, FileState
+from tallymark.model.receipt import Receipt
+from tallymark.model.report import Discovery, Failure, Outcome, PipelineReport, Step
+
+log = logging.getLogger(__name__)
+
+PLANS_PER_BATCH = 4  # a table that somebody else keeps changing is not fought for ever
+
+
+def run_pipeline(job: Job) -> PipelineReport:
+    tally = Tally(job)
+    try:
+        found = discover(job)
+        tally.discovery = found.report
+        tally.tell_of_stuck_files(found)
+        if work_is_waiting(job, found):
+            with claim_table(job) as claim:
+                tally.recovered = claim.recovered
+                claim.settle()
+                load_all(job, claim, tally, found)
+                tally.settle_markers()
+    except TallymarkError as error:
+        tally.failed(error)
+    except Exception as error:
+        log.exception("unexpected error in %s", job.task.pipeline)
+        tally.failed(TallymarkError(f"unexpected error: {error!r}", hint="please report it, with --verbose"))
+    return tally.report()
+
+
+def load_all(job: Job, claim: Claim, tally: Tally, found: Discovered) -> None:
+    for unreadable in found.unreadable:
+        claim.set_aside(unreadable)
+    while batch := claim.next_batch():
+        load_one(job, claim, tally, batch)
+    tally.held_back = claim.held_back
+
+
+def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
+    """Whether the batch was committed."""
+    try:
+        receipt = load_planning_again(job, claim, batch)
+    except (CommitUnknown, Fenced, LedgerError):
+        raise  # not settled here: the batch stays open, and whoever claims next asks its marker
+    except TallymarkError as error:
+        if not claim.isolating(batch, error):
+            tally.failed(error)
+        claim.fail(batch, error)
+        return False
+    job.tell(Step.RECORD, f"recording batch {batch.id}")
+    job.ledger.commit_batch(claim.lease.lease, batch.id, receipt)
+    tally.loaded(receipt)
+    return True
+
+
+def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
+    """A commit that came in between plan and apply makes the plan stale, so it is made again."""
+    for attempt in range(1, PLANS_PER_BATCH + 1):
+        try:
+            return load_batch(job, batch, claim.lease.lease.fence, claim.lease.ensure)
+        except TableMoved:
+            if attempt == PLANS_PER_BATCH:
+                raise
+    raise AssertionError("unreachable")
+
+
+def work_is_waiting(job: Job, found: Discovered) -> bool:
+    """Asked without Spark, so that a run with nothing to do stays cheap."""
+    unreadable = [error.path for error in found.unreadable]
+    return bool(
+        job.ledger.open_batches(job.table_key) or next_files(job, unreadable, job.task.max_files).files
+    )
+
+
+@dataclass
+class Tally:
+    """What happened so far; becomes the report."""
+
+    job: Job
+    discovery: Discovery = field(default_factory=Discovery)
+    receipts: list[Receipt] = field(default_factory=list)
+    recovered: list[Receipt] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    held_back: tuple[str, ...] = ()
+    busy: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def loaded(self, receipt: Receipt) -> None:
+        self.receipts.append(receipt)
+        self.warnings.extend(w for w in receipt.warnings if w not in self.warnings)
+        self.job.tell(Step.REPORT, f"batch {receipt.batch_id} committed")
+
+    def tell_of_stuck_files(self, found: Discovered) -> None:
+        """A pipeline that waits for somebody stays red until they come."""
+        for unreadable in found.unreadable:
+            self.failed(unreadable)
+        task = self.job.task
+        waiting = waiting_in_order(self.job)
+        stuck = [e for e in waiting if e.state is FileState.FAILED and e.attempts >= task.max_attempts]
+        if stuck:
+            self.failed(
+                SourceError(
+                    f"{len(stuck)} files failed {task.max_attempts} times and are left alone, first "
+                    f"{stuck[0].file.path}: {stuck[0].error}",
+                    hint=f"after repair: `tallymark requeue {task.pipeline}`",
+                )
+            )
+
+    def failed(self, error: TallymarkError) -> None:
+        if isinstance(error, LeaseHeld):
+            self.busy = True
+        self.failures.append(failure_of(error))
+
+    def settle_markers(self) -> None:
+        """Copying markers is not part of the promise: what is not copied now is healed by the next run."""
+        if not (self.receipts or self.recovered):
+            return
+        try:
+            self.job.destination.settle(self.job.task.table)
+        except Exception as error:
+            self.warnings.append(f"markers were not copied yet, the next run will: {error}")
+
+    def report(self) -> PipelineReport:
+        return PipelineReport(
+            pipeline=self.job.task.pipeline,
+            table=self.job.task.table,
+            outcome=self._outcome(),
+            receipts=tuple(self.receipts),
+            discovery=self.discovery,
+            recovered=tuple(self.recovered),
+            failures=tuple(self.failures),
+            held_back=self.held_back,
+            warnings=tuple(self.warnings),
+            seconds=time.monotonic() - self.started,
+        )
+
+    def _outcome(self) -> Outcome:
+        if self.busy:
+            return Outcome.BUSY
+        if self.failures:
+            return Outcome.FAILED
+        return Outcome.LOADED if self.receipts else Outcome.NOTHING_NEW
+
+
+def run_side_by_side(
+    jobs: Sequence[Job], work: Callable[[Job], PipelineReport], workers: int
+) -> tuple[PipelineReport, ...]:
+    """Each pipeline has its own Spark session; one that fails harms no other."""
+    with ThreadPoolExecutor(max_workers=max(1, workers), thread_name_prefix="pipeline") as pool:
+        return tuple(pool.map(work, jobs))
