@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -128,9 +127,10 @@ def schema(
     """Print the JSON Schemas of the configuration files, for editors."""
     from tallymark import api
     from tallymark.cli.files import write_text
+    from tallymark.config.schema import schema_text
 
     schemas = api.schemas()
     if write is None:
         return output.schema(schemas, ())
-    texts = {write / f"{name}.schema.json": json.dumps(schemas[name], indent=2) + "\n" for name in schemas}
-    return output.schema(schemas, [write_text(path, text) for path, text in texts.items()])
+    written = [write_text(write / name, schema_text(content)) for name, content in schemas.items()]
+    return output.schema(schemas, written)

@@ -25,9 +25,11 @@ def as_failure(error: TallymarkError) -> Failure:
     return Failure(error.code, error.message, error.hint, error.retry_safe, error.facts)
 
 
-def failure_blocks(failure: Failure, indent: str = "") -> list[Block]:
-    blocks: list[Block] = [Line(f"{indent}error {failure.code}: {failure.message}", Tone.BAD)]
+def failure_blocks(failure: Failure, before: str = "") -> list[Block]:
+    """`before` is an indent, or says whose failure it is."""
+    blocks: list[Block] = [Line(f"{before}error {failure.code}: {failure.message}", Tone.BAD)]
     if failure.hint:
+        indent = before if before.isspace() else ""
         blocks.append(Line(f"{indent}  → {failure.hint}"))
     return blocks
 

@@ -13,19 +13,23 @@ from tallymark.cli import output
 from tallymark.cli.blocks import Answer
 from tallymark.cli.opening import options_of
 from tallymark.errors import ConfigError
+from tallymark.model.settings import Strategy
 
-PROJECT_FILE = "tallymark.yaml"
 
-
-def init(  # noqa: PLR0917 - typer calls it, by name
+def init(
     context: typer.Context,
     folder: Annotated[Path | None, typer.Argument(help="Default: the present folder.")] = None,
     name: Annotated[str | None, typer.Option(help="Of the project; default: the folder's name.")] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="A data file to make a pipeline for.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", exists=True, dir_okay=False, help="A data file to make a pipeline for."
+        ),
     ] = None,
     pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Such as silver.orders.")] = None,
-    strategy: Annotated[str | None, typer.Option(help="Merge strategy; default: upsert with a key.")] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="Default: upsert with a key, append_only without.")
+    ] = None,
     key: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Unique key; may be given several times.")
     ] = None,
@@ -34,10 +38,10 @@ def init(  # noqa: PLR0917 - typer calls it, by name
     from tallymark import api
 
     root = folder or options_of(context).project
-    is_new = not (root / PROJECT_FILE).is_file()
+    exists = _is_project(root, look_above=folder is None)
     keys = tuple(part.strip() for item in key or () for part in item.split(",") if part.strip())
     if _may_ask(context):
-        if is_new and name is None:
+        if not exists and name is None:
             name = typer.prompt("Name of the project", default=root.resolve().name)
         if from_file is None:
             from_file = _ask_file()
@@ -47,10 +51,22 @@ def init(  # noqa: PLR0917 - typer calls it, by name
                 keys = _ask_key()
     _check_flags(from_file, pipeline, strategy, keys)
 
-    created = list(api.init_project(root, name)) if is_new or from_file is None else []
+    created = list(api.init_project(root, name)) if not exists or from_file is None else []
     if from_file is not None and pipeline is not None:
         created.append(api.init_pipeline(root, pipeline, from_file, strategy, keys))
     return output.init(root, created, pipeline)
+
+
+def _is_project(root: Path, look_above: bool) -> bool:
+    from tallymark.config.load import PROJECT_FILE, find_project
+
+    if not look_above:
+        return (root / PROJECT_FILE).is_file()
+    try:
+        find_project(root)
+    except ConfigError:
+        return False
+    return True
 
 
 def _may_ask(context: typer.Context) -> bool:
@@ -80,7 +96,7 @@ def _suggested_name(file: Path) -> str:
 
 
 def _check_flags(
-    from_file: Path | None, pipeline: str | None, strategy: str | None, keys: tuple[str, ...]
+    from_file: Path | None, pipeline: str | None, strategy: Strategy | None, keys: tuple[str, ...]
 ) -> None:
     if from_file is None and (pipeline or strategy or keys):
         raise ConfigError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TextIO, assert_never
+from typing import TYPE_CHECKING, Literal, TextIO, assert_never
 
 from tallymark.cli.blocks import Block, Code, Grid, Line, Tone
 
@@ -21,6 +21,7 @@ STYLES = {
     Tone.BAD: "bold red",
     Tone.DIM: "dim",
 }
+NARROWEST_TEXT = 12
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -58,16 +59,22 @@ def _plain(block: Block) -> str:
 
 
 def _plain_grid(grid: Grid) -> str:
-    rows = [grid.headers, *(tuple(_cell(value) for value in row) for row in grid.rows)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(grid.headers))]
+    widths = _widths(grid)
     lines = []
-    for row in rows:
+    for row in (grid.headers, *grid.rows):
         cells = [
-            value.rjust(width) if header in grid.numbers else value.ljust(width)
-            for header, value, width in zip(grid.headers, row, widths, strict=True)
+            _cell(value).rjust(widths[header])
+            if header in grid.numbers
+            else _cell(value).ljust(widths[header])
+            for header, value in zip(grid.headers, row, strict=True)
         ]
         lines.append("  ".join(cells).rstrip() + "\n")
     return "".join(lines)
+
+
+def _widths(grid: Grid) -> dict[str, int]:
+    columns = zip(grid.headers, *grid.rows, strict=True)
+    return {column[0]: max(len(_cell(value)) for value in column) for column in columns}
 
 
 def _cell(value: str) -> str:
@@ -84,24 +91,35 @@ def _show_rich(blocks: Iterable[Block], stream: TextIO) -> None:
             case Line(text, tone):
                 console.print(Text(clean(text), style=STYLES[tone]))
             case Grid():
-                console.print(_rich_table(block))
+                console.print(_rich_table(block, console.width))
             case Code(text, language):
                 _print_code(console, clean(text), language)
             case _:
                 assert_never(block)
 
 
-def _rich_table(grid: Grid) -> Table:
+def _rich_table(grid: Grid, width: int) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    whole = _columns_kept_whole(grid, width)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for header in grid.headers:
-        table.add_column(header, justify="right" if header in grid.numbers else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if header in grid.numbers else "left"
+        table.add_column(header, justify=justify, no_wrap=header in whole, overflow="fold")
     for row in grid.rows:
         table.add_row(*(Text(_cell(value)) for value in row))
     return table
+
+
+def _columns_kept_whole(grid: Grid, width: int) -> frozenset[str]:
+    """A folded name or number is hard to read and to copy. But rather that than one cut off, so where
+    the terminal is too narrow every column may fold."""
+    widths = _widths(grid)
+    whole = grid.numbers | {grid.headers[0]}
+    needed = sum(widths[h] if h in whole else min(widths[h], NARROWEST_TEXT) for h in grid.headers)
+    return whole if needed + 2 * len(grid.headers) <= width else frozenset()
 
 
 def _print_code(console: Console, text: str, language: str) -> None:

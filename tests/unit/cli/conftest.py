@@ -206,7 +206,10 @@ class Library:
             "validate": [GOOD_FINDING],
             "init_project": [Path("tallymark.yaml")],
             "init_pipeline": Path("pipelines/silver/orders/config.yaml"),
-            "schemas": {"tallymark": {"type": "object"}, "pipeline": {"type": "object"}},
+            "schemas": {
+                "tallymark.schema.json": {"type": "object"},
+                "pipeline.schema.json": {"type": "object"},
+            },
         }
 
     @property
@@ -234,6 +237,7 @@ def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Library:
     monkeypatch.setitem(sys.modules, "tallymark.api", module)
     monkeypatch.setattr(tallymark, "api", module, raising=False)
     monkeypatch.chdir(tmp_path)
+    Path("orders.csv").touch()
     return fake
 
 

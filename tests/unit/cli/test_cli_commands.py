@@ -213,7 +213,9 @@ def test_ctrl_c_exits_with_130(library: Any, capsys: pytest.CaptureFixture[str])
         ["history", "--limit", "x"],
         ["quarantine"],
         ["init", "--pipeline", "silver.x"],
-        ["init", "--from", "x.csv"],
+        ["init", "--from", "orders.csv"],
+        ["init", "--from", "absent.csv", "--pipeline", "silver.x"],
+        ["init", "--from", "orders.csv", "--pipeline", "silver.x", "--strategy", "upser"],
         ["quarantine", "show", "p", "--export", "rows.xlsx"],
     ],
 )
@@ -267,8 +269,17 @@ def test_schemas_are_written_one_per_file(library: Any) -> None:
 
 def test_init_in_a_project_only_adds_the_pipeline(library: Any) -> None:
     Path("tallymark.yaml").touch()
-    assert main(["init", "--from", "o.csv", "--pipeline", "silver.o", "--strategy", "append_only"]) == 0
-    assert library.calls == [("init_pipeline", Path(), "silver.o", Path("o.csv"), "append_only", ())]
+    assert main(["init", "--from", "orders.csv", "--pipeline", "silver.o", "--strategy", "append_only"]) == 0
+    assert library.calls == [("init_pipeline", Path(), "silver.o", Path("orders.csv"), "append_only", ())]
+
+
+def test_init_finds_the_project_above(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("tallymark.yaml").touch()
+    Path("landing").mkdir()
+    monkeypatch.chdir("landing")
+    Path("orders.csv").touch()
+    assert main(["init", "--from", "orders.csv", "--pipeline", "silver.o"]) == 0
+    assert [call[0] for call in library.calls] == ["init_pipeline"]
 
 
 def test_help_with_json_is_still_one_document(library: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,10 @@ from tallymark.cli.blocks import Answer, Block, Code, Line, Tone
 def init(folder: Path, created: Sequence[Path], pipeline: str | None) -> Answer:
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     blocks: list[Block] = [Line(f"wrote {path}") for path in created]
-    if pipeline:
-        blocks.append(Line(f"see what it would load:  {there}tallymark plan", Tone.GOOD))
-        blocks.append(Line(f"then load it:            {there}tallymark run", Tone.GOOD))
-    else:
-        text = f"add a pipeline:  {there}tallymark init --from FILE --pipeline silver.NAME"
-        blocks.append(Line(text, Tone.GOOD))
+    blocks.append(Line(f"see what it would load:  {there}tallymark plan", Tone.GOOD))
+    blocks.append(Line(f"then load it:            {there}tallymark run", Tone.GOOD))
+    if not pipeline:
+        blocks.append(Line(f"load files of your own:  {there}tallymark init --from FILE --pipeline NAME"))
     result = {"folder": folder, "created": list(created), "pipeline": pipeline}
     return Answer(result=result, blocks=tuple(blocks))
 
