@@ -6,9 +6,11 @@ is given twice is seen, and a file that is made to explode (aliases of aliases) 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tallymark.config.variables import VariableError, has_variable, substitute
 MAX_FILE_BYTES = 256 * 1024  # YAML takes seconds for more than this
 MAX_VALUES = 100_000
 MAX_DEPTH = 30
+MAX_OPEN_BRACKETS = 100  # the scanner's time grows with the square of this
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -41,6 +44,7 @@ class Document:
     """`data` is what the file says; `positions` has the place of every key and list item."""
 
     file: str
+    readable: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     positions: dict[KeyPath, Position] = field(default_factory=dict)
     # Values as written, before variables were put in: what an error may show.
@@ -70,6 +74,7 @@ def read_document(path: Path, name: str, environment: Mapping[str, str]) -> Docu
         return document
     node = _compose(text, document)
     if node is None or node.tag == _TAG + "null":
+        document.readable = not document.problems
         return document
     document.positions[()] = _position(node)
     if not isinstance(node, MappingNode):
@@ -77,6 +82,7 @@ def read_document(path: Path, name: str, environment: Mapping[str, str]) -> Docu
         return document
     try:
         document.data = _Converter(document, environment).mapping(node, ())
+        document.readable = True
     except _TooMuch as too_much:
         document.report(too_much.path, str(too_much))
     return document
@@ -107,7 +113,16 @@ def _read_text(path: Path, document: Document) -> str | None:
         return None
 
 
+def _most_open_brackets(text: str) -> int:
+    """At any place in the text, comments and quotes included: a bound is all that is needed."""
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
+    return max(accumulate(steps), default=0)
+
+
 def _compose(text: str, document: Document) -> Node | None:
+    if _most_open_brackets(text) > MAX_OPEN_BRACKETS:
+        document.report((), "is nested too deeply")
+        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)
@@ -228,8 +243,8 @@ class _Converter:
             return None
         try:
             return self.construct(node)
-        except (MarkedYAMLError, ValueError, OverflowError):
-            # 2026-13-45 looks like a date to YAML and is none; !!int "x" is no number.
+        except Exception:
+            # 2026-13-45 looks like a date to YAML and is none; `!!bool x` is a KeyError of the parser.
             kind = str(node.tag).removeprefix(_TAG)
             self.document.report(path, f"{node.value} is not a valid {kind}", "put quotes around a text")
             return node.value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -41,14 +42,16 @@ OTHER_WORDS = {
 }
 OTHER_STRATEGIES = {"merge": "upsert", "overwrite": "full_refresh", "replace": "full_refresh", "scd": "scd2"}
 _LIMITS = {
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
     "finite_number": "must be a finite number",
 }
 
 
 def validate(document: Document, model: type[AnyConfig]) -> AnyConfig | None:
     """The document as `model`; None when it is wrong, and then the document knows why."""
+    if not document.readable:
+        return None
     try:
         config = model.model_validate(document.data, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -229,6 +232,7 @@ def _general(path: KeyPath) -> KeyPath:
     return tuple(ANY_ITEM if isinstance(part, int) else part for part in path)
 
 
+@cache
 def _paths_by_name(model: type[BaseModel]) -> dict[str, KeyPath]:
     """Where a key of this name is, the shallowest first; keys of list items and of named things not."""
     paths: dict[str, KeyPath] = {}

@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -35,14 +36,19 @@ class Key:
         return self.default is PydanticUndefined
 
 
-def keys_of(model: type[BaseModel], path: KeyPath = ()) -> Iterator[Key]:
+@cache
+def keys_of(model: type[BaseModel]) -> tuple[Key, ...]:
     """Depth first, in the order of the model."""
+    return tuple(_walk(model, ()))
+
+
+def _walk(model: type[BaseModel], path: KeyPath) -> Iterator[Key]:
     for name, field in fields_by_key(model).items():
         at = (*path, name)
         default = field.get_default(call_default_factory=True, validated_data={})
         yield Key(at, kind_words(field_type(field)), default, field.description or "")
         for below, inner in _models_below(field.annotation, at):
-            yield from keys_of(inner, below)
+            yield from _walk(inner, below)
 
 
 def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -82,9 +88,9 @@ def alternatives(kind: Any) -> list[Any]:
     """The members of a union, without None; `text or a list` where a text is split into one."""
     if get_origin(kind) is Annotated:
         inner, *metadata = get_args(kind)
-        also = [getattr(item, "json_schema_input_type", None) for item in metadata]
-        wider = [item for item in also if isinstance(item, types.UnionType)]
-        return alternatives(wider[0] if wider else inner)
+        accepted = (getattr(item, "json_schema_input_type", None) for item in metadata)
+        wider = next((item for item in accepted if isinstance(item, types.UnionType)), None)
+        return alternatives(wider or inner)
     if get_origin(kind) in {Union, types.UnionType}:
         return [option for part in get_args(kind) for option in alternatives(part)]
     return [] if kind is type(None) else [kind]
@@ -106,7 +112,10 @@ def kind_words(kind: Any) -> str:
     words = choices(kind)
     if words:
         return f"one of {listed(words)}" if len(words) > 1 else words[0]
-    return " or ".join(dict.fromkeys(_one_kind(option) for option in alternatives(kind)))
+    kinds = list(dict.fromkeys(_one_kind(option) for option in alternatives(kind)))
+    if "a number" in kinds and "a whole number" in kinds:
+        kinds.remove("a whole number")
+    return listed(kinds)
 
 
 def _one_kind(option: Any) -> str:

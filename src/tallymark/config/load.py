@@ -186,14 +186,18 @@ def _read_pipeline(
     parts = file.parent.relative_to(root / PIPELINES_FOLDER).parts
     name = ".".join(parts)
     _check_folder(document, parts)
-    if config is None:
-        return _Draft(document, None)
-    if config.table is not None and (fault := name_fault(config.table.split("."))):
-        shown = document.written.get(("table",), config.table)
+    # On what the file says, not on the model, which is absent when something else is wrong.
+    table, destination = document.data.get("table"), document.data.get("destination")
+    if (
+        isinstance(table, str)
+        and ("table",) not in document.faulty
+        and (fault := name_fault(table.split(".")))
+    ):
+        shown = document.written.get(("table",), table)
         document.report(("table",), f"{shown} cannot be the name of a table", fault)
-    if config.destination is not None and project is not None:
-        _check_destination(document, config.destination, project)
-    if document.problems or project is None:
+    if isinstance(destination, str) and project is not None:
+        _check_destination(document, destination, project)
+    if document.problems or config is None or project is None:
         return _Draft(document, None)
     return _Draft(
         document,
@@ -223,9 +227,9 @@ def _check_folder(document: Document, parts: tuple[str, ...]) -> None:
 
 
 def _check_destination(document: Document, asked: str, project: ProjectConfig) -> None:
-    if asked in project.destinations:
-        return
     path: KeyPath = ("destination",)
+    if asked in project.destinations or path in document.faulty:
+        return
     names = sorted(project.destinations)
     meant = None if path in document.written else closest(asked, names)
     document.report(

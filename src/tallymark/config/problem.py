@@ -62,6 +62,8 @@ def closest(word: str, candidates: Iterable[str]) -> str | None:
     """What was probably meant, without regard to case and to `-` for `_`."""
     by_folded = {_folded(candidate): candidate for candidate in candidates}
     found = get_close_matches(_folded(word), by_folded, n=1, cutoff=0.65)
+    if not found and len(word) > 2:
+        found = [name for name in by_folded if name.startswith(_folded(word))]
     return by_folded[found[0]] if found else None
 
 

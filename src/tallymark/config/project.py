@@ -5,9 +5,25 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from tallymark.config.section import Section
+
+
+def _as_texts(value: object) -> object:
+    """Delta's properties are texts, yet people write `delta.enableChangeDataFeed: true`."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(item).lower() if isinstance(item, bool | int | float) else item
+        for key, item in value.items()
+    }
+
+
+Properties = Annotated[
+    dict[str, str],
+    BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float | bool]),
+]
 
 
 class SparkConfig(Section):
@@ -30,14 +46,14 @@ class DeltaDestinationConfig(Section):
     path: str | None = Field(
         None,
         min_length=1,
-        description="Root folder or URL: table silver.orders lives in <path>/silver/orders",
+        description="delta only: root folder or URL; table silver.orders lives in <path>/silver/orders",
     )
     catalog: str | None = Field(
         None,
         min_length=1,
         description="Instead of path: tables of this Spark catalog (spark_catalog is the built-in one)",
     )
-    properties: dict[str, str] = Field(
+    properties: Properties = Field(
         default_factory=dict, description="Delta table properties for tables that Tallymark creates"
     )
 
@@ -54,7 +70,7 @@ class PostgresDestinationConfig(Section):
     """PostgreSQL tables. Accepted in the file; loads into it are refused until they are built."""
 
     type: Literal["postgres"]
-    url: str = Field(min_length=1, description="postgresql://user:${PGPASSWORD}@host/db")
+    url: str = Field(min_length=1, description="postgres only: postgresql://user:${PGPASSWORD}@host/db")
 
 
 def _destination_type(value: Any) -> Any:
@@ -106,4 +122,4 @@ class ProjectConfig(Section):
             return url
         if re.match(r"sqlite:///(?!:memory:)[^?]", url):
             return url
-        raise ValueError("expected sqlite:///path/to/file.db or postgresql://user:password@host/database")
+        raise ValueError("expected sqlite:///path/to/file.db or postgresql://user@host/database")

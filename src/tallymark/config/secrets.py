@@ -15,7 +15,8 @@ HIDDEN = "***"
 SHORTEST_SECRET = 4
 SHORTEST_LINE_OF_A_SECRET = 8
 
-_URL_PASSWORD = re.compile(r"(://[^\s/:@'\"]*):[^\s/]*@")
+# A reference to a variable is no secret: it is what an error shows instead of one.
+_URL_PASSWORD = re.compile(r"(://[^\s/:@'\"]*):(?!\$\{[^}\s]*\}@)[^\s/]*@")
 _PASSWORD_SETTING = re.compile(r"(?i)(password=)[^\s&;'\"]+")
 
 
