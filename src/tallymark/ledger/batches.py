@@ -22,6 +22,15 @@ from tallymark.model.batch import Batch, BatchKind, BatchState, FileState, Sourc
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure
 
+_CLAIMED = (
+    files.c.id,
+    files.c.path,
+    files.c.content_hash,
+    files.c.state,
+    files.c.batch_id,
+    files.c.gone_at.is_not(None).label("gone"),
+)
+
 
 def open_of(tx: Tx, table_key: str) -> list[Batch]:
     rows = tx.execute(
@@ -56,7 +65,7 @@ def create(
     file_ids = [_claimable(found, file) for found, file in _find(tx, pipeline, lease.table_key, given)]
     sequence = max(last_sequence(tx, lease.table_key), sequence_above) + 1
     batch = Batch(new_id(tx.now), pipeline, lease.table_key, kind, tuple(given), sequence, as_of)
-    _insert(tx, batch, BatchState.PROCESSING, run_id=run_id, fence=lease.fence)
+    _insert(tx, batch, created_at=tx.now, run_id=run_id, fence=lease.fence)
     _link(tx, batch.id, file_ids)
     _set_files(tx, file_ids, state=FileState.PROCESSING, batch_id=batch.id)
     return batch
@@ -78,7 +87,7 @@ def commit(tx: Tx, lease: Lease, batch_id: str, receipt: Receipt) -> None:
         return
     if row.state != BatchState.PROCESSING:
         raise _wrong_state(row, "committed")
-    _commit(tx, batch_id, receipt)
+    _commit(tx, batch_id, receipt, finished_at=tx.now)
 
 
 def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection[str] | None) -> None:
@@ -100,8 +109,9 @@ def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection
         error_facts=error.facts,
     )
     members = _members(tx, batch_id)
-    guilty = [m.id for m in members if blamed is None or m.path in set(blamed)]
-    innocent = [m.id for m in members if m.id not in set(guilty)]
+    at_fault = {m.path for m in members} if blamed is None else set(blamed)
+    guilty = [m.id for m in members if m.path in at_fault]
+    innocent = [m.id for m in members if m.path not in at_fault]
     _set_files(
         tx, guilty, state=FileState.FAILED, attempts=files.c.attempts + 1, error=storable(error.message)
     )
@@ -115,12 +125,13 @@ def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt)
     tx.lock_tables(table_key)
     row = tx.execute(sa.select(batches).where(batches.c.id == batch.id)).one_or_none()
     if row is None:
-        _insert(tx, batch, BatchState.PROCESSING)
+        _insert(tx, batch, created_at=batch.as_of)
     if row is None or row.state != BatchState.COMMITTED:
-        _commit(tx, batch.id, receipt)
+        _commit(tx, batch.id, receipt, finished_at=receipt.committed_at)
     file_records.register(tx, pipeline, table_key, batch.files, batch.kind)
     waiting = file_records.waiting_for(tx, table_key, batch.content_hashes)
-    _link(tx, batch.id, waiting)
+    linked = {m.id for m in _members(tx, batch.id)}
+    _link(tx, batch.id, [file_id for file_id in waiting if file_id not in linked], start=len(linked))
     _set_files(tx, waiting, state=FileState.COMMITTED, batch_id=batch.id, error="")
 
 
@@ -141,32 +152,31 @@ def _get(tx: Tx, table_key: str, batch_id: str) -> Row:
 
 
 def _batch(tx: Tx, row: Row) -> Batch:
-    members = tuple(SourceFile(m.path, m.size, m.modified_ns, m.content_hash) for m in _members(tx, row.id))
+    members = tuple(SourceFile(*m[1:]) for m in _members(tx, row.id))
     kind = BatchKind(row.kind)
     return Batch(row.id, row.pipeline, row.table_key, kind, members, row.sequence, row.as_of, row.attempt)
 
 
 def _members(tx: Tx, batch_id: str) -> Sequence[Row]:
     return tx.execute(
-        sa.select(files)
+        sa.select(files.c.id, *file_records.SOURCE)
         .join(batch_files, batch_files.c.file_id == files.c.id)
         .where(batch_files.c.batch_id == batch_id)
         .order_by(batch_files.c.position)
     ).all()
 
 
-def _insert(tx: Tx, batch: Batch, state: BatchState, **values: object) -> None:
+def _insert(tx: Tx, batch: Batch, **values: object) -> None:
     tx.execute(
         batches.insert().values(
             id=batch.id,
             pipeline=batch.pipeline,
             table_key=batch.table_key,
             kind=batch.kind,
-            state=state,
+            state=BatchState.PROCESSING,
             sequence=batch.sequence,
             attempt=batch.attempt,
             as_of=batch.as_of,
-            created_at=tx.now,
             **values,
         )
     )
@@ -181,10 +191,7 @@ def _set_files(tx: Tx, ids: Sequence[int], **values: object) -> None:
         tx.execute(files.update().where(files.c.id.in_(some)).values(**values))
 
 
-def _link(tx: Tx, batch_id: str, file_ids: Sequence[int]) -> None:
-    """After those that are there: files of an adopted batch turn up one after the other."""
-    taken = sa.select(sa.func.count()).select_from(batch_files).where(batch_files.c.batch_id == batch_id)
-    start = tx.execute(taken).scalar_one()
+def _link(tx: Tx, batch_id: str, file_ids: Sequence[int], *, start: int = 0) -> None:
     rows = [
         {"batch_id": batch_id, "position": position, "file_id": file_id}
         for position, file_id in enumerate(file_ids, start)
@@ -193,14 +200,15 @@ def _link(tx: Tx, batch_id: str, file_ids: Sequence[int]) -> None:
         tx.execute(batch_files.insert(), rows)
 
 
-def _commit(tx: Tx, batch_id: str, receipt: Receipt) -> None:
+def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -> None:
     _set_batch(
         tx,
         batch_id,
         state=BatchState.COMMITTED,
-        finished_at=tx.now,
+        finished_at=finished_at,
         strategy=receipt.strategy,
         receipt={**receipt.as_dict(), "facts": receipt.facts},
+        error_code=None,  # of a failure that the marker disproved
     )
     tx.execute(
         files.update()
@@ -223,7 +231,7 @@ def _find(
     found: dict[tuple[str, str], Row] = {}
     for some in chunks({file.content_hash for file in given}):
         rows = tx.execute(
-            sa.select(files).where(
+            sa.select(*_CLAIMED).where(
                 files.c.table_key == table_key, files.c.content_hash.in_(some), files.c.pipeline == pipeline
             )
         )
@@ -232,8 +240,10 @@ def _find(
 
 
 def _claimable(row: Row | None, file: SourceFile) -> int:
-    if row is None or (row.gone_at is not None and row.state in file_records.WAITING):
-        raise FileChanged(file.path, "got another content")
+    if row is None:
+        raise LedgerError(f"{file.path}: this content is not registered for this table")
+    if row.gone and row.state in file_records.WAITING:
+        raise FileChanged(file.path, "vanished or got another content")
     if row.state not in file_records.WAITING:
         where = f" in batch {row.batch_id}" if row.batch_id else ""
         raise LedgerError(

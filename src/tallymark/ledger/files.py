@@ -21,7 +21,7 @@ from tallymark.model.batch import BatchKind, FileState, SourceFile
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = files.c.gone_at.is_(None)
-_SOURCE = (files.c.path, files.c.size, files.c.modified_ns, files.c.content_hash)
+SOURCE = (files.c.path, files.c.size, files.c.modified_ns, files.c.content_hash)
 _RETIRED = (files.c.id, files.c.table_key, files.c.content_hash, files.c.state)
 _FRESH = {"attempts": 0, "error": ""}
 _REFRESH = (
@@ -59,14 +59,14 @@ class _Arrivals:
 
 
 def known(tx: Tx, pipeline: str, table_key: str | None) -> dict[str, SourceFile]:
-    query = sa.select(*_SOURCE).where(files.c.pipeline == pipeline, sa.text(AT_PATH))
+    query = sa.select(*SOURCE).where(files.c.pipeline == pipeline, sa.text(AT_PATH))
     if table_key is not None:
         query = query.where(files.c.table_key == table_key)
     return {row[0]: SourceFile(*row) for row in tx.execute(query)}
 
 
 def waiting(tx: Tx, pipeline: str, table_key: str | None) -> list[WaitingFile]:
-    query = sa.select(*_SOURCE, files.c.state, files.c.attempts, files.c.error).where(
+    query = sa.select(*SOURCE, files.c.state, files.c.attempts, files.c.error).where(
         files.c.pipeline == pipeline, files.c.state.in_(WAITING), sa.text(AT_PATH)
     )
     if table_key is not None:
@@ -94,19 +94,15 @@ def register(
     return Registration(tuple(arrivals.new), tuple(arrivals.duplicates))
 
 
-def forget_vanished(tx: Tx, pipeline: str, paths: Collection[str]) -> None:
+def forget_vanished(tx: Tx, pipeline: str, listed: Collection[str]) -> None:
     _lock_pipeline(tx, pipeline)
-    rows: list[Row] = []
-    for some in chunks(set(paths)):
-        rows += tx.execute(
-            sa.select(*_RETIRED).where(
-                files.c.pipeline == pipeline,
-                files.c.path.in_(some),
-                files.c.state.in_(WAITING),
-                sa.text(AT_PATH),
-            )
+    still_there = set(listed)
+    rows = tx.execute(
+        sa.select(*_RETIRED, files.c.path).where(
+            files.c.pipeline == pipeline, files.c.state.in_(WAITING), sa.text(AT_PATH)
         )
-    _retire(tx, rows)
+    )
+    _retire(tx, [row for row in rows if row.path not in still_there])
 
 
 def requeue(tx: Tx, pipeline: str, paths: Collection[str] | None) -> int:
@@ -239,7 +235,7 @@ def _records(
     """By path and content, the pipeline's own; by content, whoever holds it."""
     own: dict[tuple[str, str], _Record] = {}
     holders: dict[str, _Record] = {}
-    columns = (*_SOURCE, files.c.id, files.c.state, files.c.duplicate_of, files.c.gone_at, files.c.pipeline)
+    columns = (*SOURCE, files.c.id, files.c.state, files.c.duplicate_of, files.c.gone_at, files.c.pipeline)
     for some in chunks(hashes):
         query = sa.select(*columns, sa.literal_column(f"({HOLDS_CONTENT})").label("holds")).where(
             files.c.table_key == table_key, files.c.content_hash.in_(some)

@@ -86,7 +86,8 @@ class Ledger:
         return self._database.write(lambda tx: file_records.register(tx, pipeline, table_key, files))
 
     def forget_vanished(self, pipeline: str, paths: Collection[str]) -> None:
-        """`paths` are those that the source no longer lists. Waiting records of them wait no more."""
+        """`paths` are all that the source lists. Waiting records of other paths wait no more, until their
+        content is registered again."""
         self._database.write(lambda tx: file_records.forget_vanished(tx, pipeline, paths))
 
     def waiting_files(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingFile]:
