@@ -1,0 +1,172 @@
+"""Parquet, ORC and Avro: files that carry their types.
+
+Spark merges their schemas where only columns differ. Where types differ, files are grouped by schema and
+united by name, each column in a type that holds every value of all; otherwise the file is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    ShortType,
+    StructField,
+    StructType,
+)
+
+from tallymark.errors import UnreadableFile
+from tallymark.model.batch import SourceFile
+from tallymark.sources.avro import writer_schema
+from tallymark.sources.failures import blame, unreadable_from
+from tallymark.sources.formats.scan import Options, Request, load, named, options_for, positioned, united
+from tallymark.sources.stores import stores_of
+
+Group = tuple[StructType, list[SourceFile]]
+_DIGITS: list[tuple[type[DataType], int]] = [(ByteType, 3), (ShortType, 5), (IntegerType, 10), (LongType, 20)]
+_EXACT_IN_DOUBLE = (ByteType, ShortType, IntegerType, FloatType, DoubleType)
+_AVRO_HEAD = 64 << 10
+
+
+def read_parquet(request: Request) -> DataFrame | None:
+    return _read_merging(request, "parquet")
+
+
+def read_orc(request: Request) -> DataFrame | None:
+    return _read_merging(request, "orc")
+
+
+def read_avro(request: Request) -> DataFrame | None:
+    """Spark takes one file's schema for all, so files are grouped by the schema in their head."""
+    _refuse_empty(request, "Avro")
+    options = options_for(request.source, {})
+    by_schema: dict[str, list[SourceFile]] = {}
+    files = {file.path: file for file in request.files}
+    for store, paths in stores_of(files, lambda: request.spark):
+        for path, schema in writer_schema(store, paths, _AVRO_HEAD).items():
+            by_schema.setdefault(schema, []).append(files[path])
+    groups = [(_schema(request, "avro", options, group), group) for group in by_schema.values()]
+    return _unite(request, "avro", options, groups)
+
+
+def _read_merging(request: Request, spark_format: str) -> DataFrame | None:
+    _refuse_empty(request, spark_format.capitalize())
+    options = options_for(request.source, {"mergeSchema": "true"})
+    try:
+        merged = load(request, spark_format, options, request.files)
+    except Exception as error:
+        if not any(mark in str(error) for mark in ("CANNOT_MERGE_SCHEMAS", "COLUMN_ALREADY_EXISTS")):
+            probe = _probe(request, spark_format, options)
+            raise blame(error, request.files, probe) from error
+        return _unite(request, spark_format, options, _by_schema(request, spark_format, options))
+    return positioned(merged, [named(name) for name in merged.columns])
+
+
+def _refuse_empty(request: Request, title: str) -> None:
+    for file in request.files:
+        if file.size == 0:
+            raise UnreadableFile(file.path, f"is empty (0 bytes): not a file in {title} format")
+
+
+def _probe(request: Request, spark_format: str, options: Options) -> Callable[[SourceFile], StructType]:
+    return lambda file: load(request, spark_format, options, [file]).schema
+
+
+def _schema(request: Request, spark_format: str, options: Options, files: Sequence[SourceFile]) -> StructType:
+    try:
+        return load(request, spark_format, options, files).schema
+    except Exception as error:
+        raise blame(error, files, _probe(request, spark_format, options)) from error
+
+
+def _by_schema(request: Request, spark_format: str, options: Options) -> list[Group]:
+    with ThreadPoolExecutor(4) as pool:
+        schemas = list(pool.map(lambda file: _schema(request, spark_format, options, [file]), request.files))
+    groups: dict[str, Group] = {}
+    for file, schema in zip(request.files, schemas, strict=True):
+        groups.setdefault(schema.simpleString(), (schema, []))[1].append(file)
+    return list(groups.values())
+
+
+def _unite(request: Request, spark_format: str, options: Options, groups: list[Group]) -> DataFrame | None:
+    target = _common_schema(groups)
+    frames = []
+    for schema, files in groups:
+        frame = load(request, spark_format, options, files, schema)
+        columns = []
+        for field in schema.fields:
+            wanted = target[field.name.casefold()]
+            column = named(field.name)
+            same = isinstance(wanted.dataType, StructType) or wanted.dataType == field.dataType
+            columns.append(
+                column.alias(wanted.name) if same else column.cast(wanted.dataType).alias(wanted.name)
+            )
+        frames.append(positioned(frame, columns))
+    try:
+        return united(frames)
+    except Exception as error:  # structs whose fields differ in type
+        last = groups[-1][1][0]
+        raise unreadable_from(error, request.files) or UnreadableFile(
+            last.path, f"its nested columns do not fit those of {groups[0][1][0].path}: {str(error)[:300]}"
+        ) from error
+
+
+def _common_schema(groups: list[Group]) -> dict[str, StructField]:
+    target: dict[str, StructField] = {}
+    origin: dict[str, str] = {}
+    for schema, files in groups:
+        for field in schema.fields:
+            key = field.name.casefold()
+            before = target.get(key)
+            wider = wider_type(before.dataType, field.dataType) if before else field.dataType
+            if wider is None and before:
+                raise UnreadableFile(
+                    files[0].path,
+                    f"column {field.name} is {field.dataType.simpleString()}, "
+                    f"but {before.dataType.simpleString()} in {origin[key]}",
+                    hint="load them by pipelines of their own, or rewrite one in the other's type",
+                )
+            target[key] = StructField(before.name if before else field.name, wider or field.dataType)
+            origin.setdefault(key, files[0].path)
+    return target
+
+
+def wider_type(a: DataType, b: DataType) -> DataType | None:
+    """The type that holds every value of both unchanged, or None."""
+    if a == b or isinstance(b, NullType):
+        return a
+    if isinstance(a, NullType):
+        return b
+    if isinstance(a, StructType) and isinstance(b, StructType):
+        return a  # united by name, field by field
+    whole = [kind for kind, _ in _DIGITS]
+    if type(a) in whole and type(b) in whole:
+        return a if whole.index(type(a)) >= whole.index(type(b)) else b
+    if isinstance(a, _EXACT_IN_DOUBLE) and isinstance(b, _EXACT_IN_DOUBLE):
+        return DoubleType()
+    return _wider_decimal(a, b)
+
+
+def _wider_decimal(a: DataType, b: DataType) -> DataType | None:
+    first, second = _as_decimal(a), _as_decimal(b)
+    if first is None or second is None:
+        return None
+    scale = max(first.scale, second.scale)
+    precision = max(first.precision - first.scale, second.precision - second.scale) + scale
+    return DecimalType(precision, scale) if precision <= 38 else None
+
+
+def _as_decimal(kind: DataType) -> DecimalType | None:
+    if isinstance(kind, DecimalType):
+        return kind
+    digits = next((n for whole, n in _DIGITS if isinstance(kind, whole)), None)
+    return DecimalType(digits, 0) if digits else None

@@ -1,0 +1,135 @@
+"""Read: a batch of files as one DataFrame, every row with its file and its position in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType
+
+from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.errors import SourceError
+from tallymark.model.batch import SourceFile
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, is_provenance
+from tallymark.sources.failures import spark_failure, unreadable_from
+from tallymark.sources.formats import READERS, TEXTUAL, format_of
+from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request, as_text, named
+from tallymark.sources.locations import as_reported
+
+__all__ = ["CORRUPT", "SourceFrame", "read_files", "unreadable_from"]
+
+_REPLACEMENT = "\ufffd"
+_RESERVED = "_tm_"
+
+
+@dataclass(frozen=True)
+class SourceFrame:
+    """`frame` has `columns`, FILE_ORDER, ROW_BLOCK, ROW_ORDER, CORRUPT, _source_file_hash, _source_file."""
+
+    frame: DataFrame
+    columns: tuple[Column, ...]
+    files: tuple[SourceFile, ...]
+
+
+def read_files(
+    spark: SparkSession,
+    source: SourceConfig,
+    rules: Sequence[ColumnConfig],
+    files: Sequence[SourceFile],
+    root: Path,
+) -> SourceFrame:
+    """Runs nothing on the data except what finding the schema needs."""
+    request = Request(spark, source, tuple(rules), tuple(files))
+    declared = format_of(source, files)
+    try:
+        scanned = READERS[declared](request)
+        if scanned is None:
+            return SourceFrame(_nothing(spark), (), request.files)
+        fields = [field for field in scanned.schema.fields if field.name not in SCAN_COLUMNS]
+        for field in fields:
+            _refuse_reserved(field.name)
+        if declared in TEXTUAL and source.encoding_errors == "quarantine":
+            scanned = _with_undecodable_rows(scanned, {f.name: f.dataType for f in fields})
+        frame = _with_files(spark, scanned, [field.name for field in fields], request.files)
+    except Exception as error:
+        raise spark_failure(error, files) from error
+    columns = tuple(Column(field.name, field.dataType.simpleString(), field.nullable) for field in fields)
+    return SourceFrame(frame, columns, request.files)
+
+
+def _refuse_reserved(name: str) -> None:
+    if name.casefold().startswith(_RESERVED) or is_provenance(name):
+        raise SourceError(
+            f"the files have a column {name}, a name that Tallymark uses for its own",
+            hint="rename the column in the files",
+            facts={"column": name},
+        )
+
+
+def _with_undecodable_rows(frame: DataFrame, types: dict[str, DataType]) -> DataFrame:
+    """Readers put U+FFFD where bytes do not decode. Such a row is malformed: loaded, it would be a guess."""
+    texts = [
+        named(name) if isinstance(kind, StringType) else named(name).cast("string")
+        for name, kind in types.items()
+        if isinstance(kind, StringType) or kind.typeName() in ("struct", "array", "map")
+    ]
+    if not texts:
+        return frame
+    broken = F.concat_ws("", *texts).contains(_REPLACEMENT)
+    row = texts[0] if len(types) == 1 else as_text([named(name) for name in types])
+    return frame.withColumn(CORRUPT, F.coalesce(F.col(CORRUPT), F.when(broken, row)))
+
+
+def _with_files(
+    spark: SparkSession, frame: DataFrame, names: Sequence[str], files: Sequence[SourceFile]
+) -> DataFrame:
+    """Joins the rows with their files on the path as Spark spells it, which costs nothing per row."""
+    source = [named(name) for name in names]
+    if len(files) == 1:
+        file = files[0]
+        return frame.select(
+            *source, *_positions(F.lit(0)), F.lit(file.content_hash).alias(SOURCE_FILE_HASH),
+            F.lit(file.path).alias(SOURCE_FILE),
+        )  # fmt: skip
+    joined = frame.join(F.broadcast(_file_table(spark, files)), PATH, "left")
+    # A row of a file that nobody asked for, or whose name is spelled otherwise, must not vanish.
+    stranger = F.raise_error(F.concat(F.lit("a row of an unknown file: "), PATH))
+    number = F.coalesce(F.col(FILE_ORDER), stranger.cast("int"))
+    return joined.select(*source, *_positions(number), SOURCE_FILE_HASH, SOURCE_FILE)
+
+
+def _positions(file_order: Expression) -> list[Expression]:
+    return [
+        file_order.cast("int").alias(FILE_ORDER),
+        F.col(ROW_BLOCK).cast("bigint").alias(ROW_BLOCK),
+        F.col(ROW_ORDER).cast("bigint").alias(ROW_ORDER),
+        F.col(CORRUPT).cast("string").alias(CORRUPT),
+    ]
+
+
+def _file_table(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+    import pyarrow as pa
+
+    return spark.createDataFrame(
+        pa.table(
+            {
+                PATH: [as_reported(file.path) for file in files],
+                FILE_ORDER: pa.array(range(len(files)), pa.int32()),
+                SOURCE_FILE_HASH: [file.content_hash for file in files],
+                SOURCE_FILE: [file.path for file in files],
+            }
+        )
+    )
+
+
+def _nothing(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(
+        [],
+        f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint, {CORRUPT} string, "
+        f"{SOURCE_FILE_HASH} string, {SOURCE_FILE} string",
+    )
