@@ -25,11 +25,11 @@ def app_options() -> AppOptions:
     }
 
 
-def pipeline_names(context: typer.Context, incomplete: str) -> list[str]:
+def pipeline_names(context: typer.Context) -> list[str]:
     """For shell completion: the folders that hold a pipeline, without reading any configuration."""
     root = Path(context.find_root().params.get("project") or ".") / "pipelines"
     folders = (config.parent.relative_to(root) for config in root.glob("**/config.yaml"))
-    return sorted(name for name in (".".join(f.parts) for f in folders) if name.startswith(incomplete))
+    return sorted(".".join(folder.parts) for folder in folders)
 
 
 Pipelines = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,7 @@ def test_verbose_adds_the_traceback(library: Any, capsys: pytest.CaptureFixture[
     assert "Traceback" in capsys.readouterr().err
     main(["run"])
     assert "Traceback" not in capsys.readouterr().err
+    assert not logging.getLogger("tallymark").handlers
 
 
 def test_an_unexpected_exception_is_a_bug_with_a_log_file(

@@ -126,3 +126,17 @@ def test_control_characters_are_shown_not_sent() -> None:
     stream = io.StringIO()
     screen.show([Line("a\x1b[2Jb\x9b"), Grid(("h",), (("x\ny\r",),))], stream)
     assert stream.getvalue() == "a\\x1b[2Jb\\x9b\nh\nx y\\x0d\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_plain_where_the_user_wants_it(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert screen.is_terminal(Terminal())
+    monkeypatch.setenv(name, value)
+    assert not screen.is_terminal(Terminal())

@@ -92,15 +92,19 @@ def test_what_a_child_process_prints_does_not_spoil_the_document() -> None:
     assert b"from a child" in done.stderr
 
 
-def test_a_reader_that_leaves_is_no_drama() -> None:
-    words = command("validate", findings=100_000)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout and process.stderr
-        process.stdout.read(10)
+@pytest.mark.parametrize("findings", [30, 100_000])
+@pytest.mark.parametrize("flag", [["--json"], []])
+def test_a_reader_that_leaves_is_no_drama(flag: list[str], findings: int) -> None:
+    words = command("validate", *flag, findings=findings, body="sys.stdin.read()")
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=buffered) as process:
+        assert process.stdin and process.stdout and process.stderr
         process.stdout.close()
+        process.stdin.close()  # only now it goes on, and prints
         complaint = process.stderr.read()
-    assert process.returncode == 1
     assert complaint == b""
+    assert process.returncode == 1
 
 
 @pytest.mark.parametrize("flag", [["--json"], []])
