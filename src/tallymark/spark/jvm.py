@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
+from tallymark.spark import jars
 from tallymark.spark.failures import explain
 from tallymark.spark.java import find_java
 from tallymark.spark.settings import is_local, launch_settings
@@ -47,9 +48,10 @@ def running_session() -> SparkSession | None:
 def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engine:
     """1. find Java  2. settings and JARs  3. launch the JVM, its output to the log  4. open a session."""
     java = find_java(home)
-    settings = launch_settings(config, home, _jars_of_spark())
+    settings = launch_settings(config, home, _shipped_jars())
     close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
-    tell("starting Spark")
+    coordinates = filter(None, settings["spark.jars.packages"].split(","))
+    tell(jars.download_notice(coordinates, jars.ivy_folder(settings, home)) or "starting Spark")
     log_path = home / "logs" / "spark.log"
     with _log_file(log_path) as log:
         begin = log.tell()
@@ -93,7 +95,7 @@ def _worker_python(master: str, settings: Mapping[str, str]) -> str:
     return sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
 
 
-def _jars_of_spark() -> frozenset[str]:
+def _shipped_jars() -> frozenset[str]:
     spark_home = _find_spark_home()  # type: ignore[no-untyped-call]
     return frozenset(jar.name for jar in (Path(spark_home) / "jars").glob("*.jar"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,18 @@ from pyspark.sql import SparkSession
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jvm
-from tallymark.spark.settings import REQUIRED, is_connect, user_settings
+from tallymark.spark.jars import DELTA_PACKAGE
+from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
 
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
+# They mark a commit as the caller's. On a session of ours, Delta would skip or mislabel our own commits.
+_NEVER_INHERITED = frozenset(
+    {
+        "spark.databricks.delta.write.txnAppId",
+        "spark.databricks.delta.write.txnVersion",
+        "spark.databricks.delta.commitInfo.userMetadata",
+    }
+)
 
 
 class Sessions:
@@ -50,6 +60,7 @@ class Sessions:
             if self._root is None or _is_stopped(self._root):
                 self._root = self._start()
             root = self._root
+        _require_delta(root)
         session = _beside(root)
         self._dress(session, root)
         return session
@@ -77,21 +88,24 @@ class Sessions:
                 "which a Connect session would break",
                 hint="use Spark Connect in a process of its own, or stop the other session first",
             )
-        self._tell(f"connecting to {self._config.master.split(';')[0]}")
+        server = self._config.master.split(";")[0]  # a token may follow
+        self._tell(f"connecting to {server}")
+        if ignored := [key for key in self._user if not key.startswith(_RUNTIME_PREFIXES)]:
+            self._tell(f"spark.conf: {', '.join(ignored)} belong to the server, and are not used")
         try:
             session: SparkSession = SparkSession.builder.remote(self._config.master).create()
             session.version  # noqa: B018  (nothing is sent before the first call)
         except Exception as problem:
             raise RuntimeUnavailable(
-                f"the Spark Connect server {self._config.master.split(';')[0]} cannot be used: "
-                f"{str(problem).splitlines()[0]}",
+                f"the Spark Connect server {server} cannot be used: {str(problem).splitlines()[0]}",
                 hint="check spark.master in tallymark.yaml and that the server is up",
             ) from problem
         return session
 
     def _dress(self, session: SparkSession, root: SparkSession) -> None:
         has = session.conf.getAll
-        wanted = {**root.conf.getAll, **self._user, **REQUIRED}
+        inherited = {key: value for key, value in root.conf.getAll.items() if key not in _NEVER_INHERITED}
+        wanted = {**inherited, **self._user, **REQUIRED}
         for key, value in wanted.items():
             if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
                 continue
@@ -107,6 +121,18 @@ def _beside(root: SparkSession) -> SparkSession:
     # An address that names a session would lead back into that very session.
     way_in._params = {key: value for key, value in way_in._params.items() if key != way_in.PARAM_SESSION_ID}
     return cast(SparkSession, cast(Any, type(root))(connection=way_in))
+
+
+def _require_delta(session: SparkSession) -> None:
+    """A server or a Databricks cluster has Delta in ways of its own; a plain classic session must name it."""
+    if _is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return
+    if "Delta" not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise RuntimeUnavailable(
+            "the Spark session that runs in this process does not know Delta",
+            hint=f"start it with spark.jars.packages={DELTA_PACKAGE}, "
+            f"spark.sql.extensions={DELTA_EXTENSION} and spark.sql.catalog.spark_catalog={DELTA_CATALOG}",
+        )
 
 
 def _is_connect_session(session: SparkSession) -> bool:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tallymark.config.project import SparkConfig
 from tallymark.errors import ConfigError
+from tallymark.spark import jars
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
-AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 # Comparing, casting and hashing rows depends on these: with others, the same file gives other rows.
 REQUIRED = {
@@ -21,7 +22,7 @@ REQUIRED = {
 }
 
 # These hold lists: the user's entries join ours instead of replacing them.
-_LISTS = {"spark.jars.packages": ",", "spark.sql.extensions": ",", "spark.driver.extraJavaOptions": " "}
+_LISTS = {"spark.sql.extensions": ",", "spark.driver.extraJavaOptions": " "}
 
 _GIBIBYTE = 1 << 30
 
@@ -51,40 +52,37 @@ def user_settings(config: SparkConfig) -> dict[str, str]:
     return settings
 
 
-def launch_settings(config: SparkConfig, home: Path, jars_present: frozenset[str]) -> dict[str, str]:
-    """What a Spark that we start is started with. `jars_present` names JARs that Spark already has."""
+def launch_settings(config: SparkConfig, home: Path, shipped: frozenset[str]) -> dict[str, str]:
+    """What a Spark that we start is started with. `shipped` names the JARs that Spark comes with."""
     user = user_settings(config)
-    own = _everywhere(config, home, user, jars_present)
+    own = _everywhere(config.master, home) | _downloads(user, home, shipped)
     if is_local(config.master):
         own |= _embedded(config.master)
-    joined = {key: _join(own.get(key, ""), user.get(key, ""), mark) for key, mark in _LISTS.items()}
-    return {**own, **user, **{key: text for key, text in joined.items() if text}}
+    joined = {key: mark.join(filter(None, [own[key], user.get(key)])) for key, mark in _LISTS.items()}
+    wanted = {"spark.jars.packages": ",".join(jars.packages(config.packages, user, shipped))}
+    return {**own, **user, **joined, **wanted}
 
 
-def packages(config: SparkConfig, user: Mapping[str, str], jars_present: frozenset[str]) -> list[str]:
-    """Maven coordinates to resolve; ours only where the user brings no such JAR."""
-    wanted = [*config.packages, *filter(None, user.get("spark.jars.packages", "").split(","))]
-    brought = ",".join([*wanted, user.get("spark.jars", ""), *jars_present])
-    own = [("delta-spark", DELTA_PACKAGE), ("spark-avro", AVRO_PACKAGE)]
-    return [package for artifact, package in own if artifact not in brought] + wanted
-
-
-def _everywhere(
-    config: SparkConfig, home: Path, user: Mapping[str, str], jars_present: frozenset[str]
-) -> dict[str, str]:
+def _everywhere(master: str, home: Path) -> dict[str, str]:
     scratch = home / "spark"
     return {
-        "spark.master": config.master,
+        "spark.master": master,
         "spark.app.name": "tallymark",
-        "spark.jars.packages": ",".join(packages(config, user, jars_present)),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": DELTA_EXTENSION,
+        "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.ui.showConsoleProgress": "false",
         # Without these, Spark leaves spark-warehouse, metastore_db and derby.log in the current folder.
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}"',
         **REQUIRED,
     }
+
+
+def _downloads(user: Mapping[str, str], home: Path, shipped: frozenset[str]) -> dict[str, str]:
+    settings = {"spark.jars.excludes": jars.excludes(shipped)}
+    ivy = jars.ivy_folder(user, home)
+    # Left alone where it is Spark's default, which spark-defaults.conf may have moved.
+    return settings if ivy == jars.default_ivy_folder() else settings | {"spark.jars.ivy": str(ivy)}
 
 
 def _embedded(master: str) -> dict[str, str]:
@@ -123,8 +121,3 @@ def machine_memory() -> int:
         return min(total, int(limit.read_text()))
     except (OSError, ValueError):
         return total
-
-
-def _join(ours: str, users: str, mark: str) -> str:
-    parts = [*ours.split(mark), *users.split(mark)]
-    return mark.join(dict.fromkeys(filter(None, parts)))
