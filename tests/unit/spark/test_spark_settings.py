@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tallymark.config.project import SparkConfig
+from tallymark.errors import ConfigError
+from tallymark.spark import AVRO_PACKAGE, DELTA_PACKAGE, jars
+from tallymark.spark.settings import cores, launch_settings
+
+SHIPPED = frozenset({"hadoop-client-api-3.4.2.jar", "jackson-core-2.21.2.jar"})
+
+
+def settings(tmp_path: Path, shipped: frozenset[str] = SHIPPED, **config: object) -> dict[str, str]:
+    return launch_settings(SparkConfig.model_validate(config), tmp_path, shipped)
+
+
+def test_the_users_settings_win(tmp_path: Path) -> None:
+    conf = {"spark.sql.shuffle.partitions": 7, "spark.ui.enabled": True, "spark.driver.memory": "1500m"}
+    made = settings(tmp_path, conf=conf)
+    assert made["spark.sql.shuffle.partitions"] == "7"
+    assert made["spark.ui.enabled"] == "true"
+    assert made["spark.driver.memory"] == "1500m"
+
+
+def test_the_users_lists_join_ours(tmp_path: Path) -> None:
+    conf = {
+        "spark.sql.extensions": "my.Extension",
+        "spark.driver.extraJavaOptions": "-Dmine=1",
+        "spark.jars.packages": "a:b:1",
+    }
+    made = settings(tmp_path, conf=conf, packages=["c:d:2"])
+    assert made["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,my.Extension"
+    assert made["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+    assert made["spark.jars.packages"].split(",") == [DELTA_PACKAGE, AVRO_PACKAGE, "c:d:2", "a:b:1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.sql.ansi.enabled", False),
+        ("spark.sql.session.timeZone", "Europe/Paris"),
+        ("spark.sql.caseSensitive", True),
+    ],
+)
+def test_what_would_change_the_rows_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=key):
+        settings(tmp_path, conf={key: value})
+
+
+def test_a_required_setting_may_be_repeated(tmp_path: Path) -> None:
+    assert settings(tmp_path, conf={"spark.sql.ansi.enabled": True})["spark.sql.ansi.enabled"] == "true"
+
+
+def test_a_cluster_gets_no_embedded_tuning(tmp_path: Path) -> None:
+    local, cluster = settings(tmp_path), settings(tmp_path, master="spark://host:7077")
+    for key in (
+        "spark.driver.host",
+        "spark.driver.memory",
+        "spark.sql.shuffle.partitions",
+        "spark.ui.enabled",
+    ):
+        assert key in local
+        assert key not in cluster
+    assert cluster["spark.sql.extensions"] == local["spark.sql.extensions"]
+
+
+@pytest.mark.parametrize(("master", "expected"), [("local", 1), ("local[3]", 3), ("local[4,2]", 4)])
+def test_cores(master: str, expected: int) -> None:
+    assert cores(master) == expected
+
+
+def test_all_cores() -> None:
+    assert cores("local[*]") == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        {"conf": {"spark.jars": "/opt/delta-spark_4.1_2.13-4.4.0.jar"}},
+        {"packages": ["io.delta:delta-spark_4.1_2.13:4.4.1"]},
+        {"shipped": frozenset({"delta-spark_4.1_2.13-4.4.0.jar"})},
+    ],
+)
+def test_a_delta_that_the_user_brings_is_not_fetched(tmp_path: Path, brought: dict[str, object]) -> None:
+    assert DELTA_PACKAGE not in settings(tmp_path, **brought)["spark.jars.packages"]
+
+
+def test_what_spark_ships_is_not_fetched_again(tmp_path: Path) -> None:
+    assert settings(tmp_path)["spark.jars.excludes"] == "*:hadoop-client-api,*:jackson-core"
+
+
+def test_the_ivy_folder_that_the_user_names(tmp_path: Path) -> None:
+    assert jars.ivy_folder({"spark.jars.ivy": "/srv/ivy"}, tmp_path) == Path("/srv/ivy")
+
+
+def test_a_home_that_cannot_be_written_gives_way_to_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jars, "_home_folders", lambda: [Path("/proc/nowhere"), Path("/nonexistent")])
+    assert jars.ivy_folder({}, tmp_path) == tmp_path / "ivy"
+    assert settings(tmp_path)["spark.jars.ivy"] == str(tmp_path / "ivy")
+
+
+def test_a_home_that_can_be_written_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "_home_folders", lambda: [tmp_path])
+    assert "spark.jars.ivy" not in settings(tmp_path)
+
+
+def test_a_download_is_announced_once(tmp_path: Path) -> None:
+    coordinates = [DELTA_PACKAGE, "a.b:c_2.13:1.0"]
+    assert jars.download_notice(coordinates, tmp_path) == (
+        "downloading Delta 4.4.0 (about 13 MB), a.b:c_2.13:1.0, once"
+    )
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "io.delta_delta-spark_4.1_2.13-4.4.0.jar").touch()
+    (tmp_path / "jars" / "a.b_c_2.13-1.0.jar").touch()
+    assert jars.download_notice(coordinates, tmp_path) == ""
