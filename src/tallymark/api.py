@@ -266,9 +266,10 @@ def validate(folder: str | Path = ".") -> list[Finding]:
     ]
 
 
-def init_project(folder: str | Path, name: str | None = None) -> list[Path]:
+def init_project(folder: str | Path, name: str | None = None, with_sample: bool = True) -> list[Path]:
+    """Makes a project that runs; the sample is a small pipeline to look at."""
     root = Path(folder).resolve()
-    return scaffold_project(root, name or root.name)
+    return scaffold_project(root, name or root.name, with_sample)
 
 
 def init_pipeline(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tallymark import __version__
 from tallymark.cli import failure, initialise, output, quarantine
 from tallymark.cli.arguments import Options
 from tallymark.cli.blocks import Answer
@@ -19,7 +20,6 @@ from tallymark.cli.parameters import (
     Pipelines,
     app_options,
 )
-from tallymark.cli.version import installed_version
 
 app = typer.Typer(
     name="tallymark",
@@ -43,7 +43,7 @@ def common(
     context.obj = Options(project, as_json, verbose)
     if context.invoked_subcommand is not None:
         return None
-    return output.version(installed_version()) if version else failure.no_command(context.get_help())
+    return output.version(__version__) if version else failure.no_command(context.get_help())
 
 
 @app.command(epilog=EVERYWHERE)

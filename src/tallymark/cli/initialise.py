@@ -51,7 +51,10 @@ def init(
                 keys = _ask_key()
     _check_flags(from_file, pipeline, strategy, keys)
 
-    created = list(api.init_project(root, name)) if not exists or from_file is None else []
+    created: list[Path] = []
+    if not exists or from_file is None:
+        # The sample would only be in the way of a pipeline for the user's own data.
+        created += api.init_project(root, name, with_sample=from_file is None)
     if from_file is not None and pipeline is not None:
         created.append(api.init_pipeline(root, pipeline, from_file, strategy, keys))
     return output.init(root, created, pipeline)

@@ -12,11 +12,11 @@ from typing import TextIO
 import typer
 from typer.main import get_command
 
+from tallymark import __version__
 from tallymark.cli import failure, logs, screen
 from tallymark.cli.arguments import command_name, hoist, wants
 from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, Answer
 from tallymark.cli.commands import app
-from tallymark.cli.version import installed_version
 from tallymark.errors import TallymarkError
 
 
@@ -53,7 +53,7 @@ def _answer(args: list[str]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
-        return failure.bug(error, args, _project_folder(args), installed_version())
+        return failure.bug(error, args, _project_folder(args), __version__)
     if isinstance(outcome, Answer):
         return outcome
     # Help and completion print for themselves and give an exit code; so does a Ctrl-C inside typer.
@@ -63,7 +63,7 @@ def _answer(args: list[str]) -> Answer:
 def _write_document(answer: Answer, args: list[str], stdout: TextIO) -> None:
     from tallymark.cli.document import document
 
-    stdout.write(document(answer, command_name(args), installed_version()))
+    stdout.write(document(answer, command_name(args), __version__))
 
 
 @contextmanager

@@ -61,16 +61,27 @@ To load your own files: `tallymark init --from FILE`, then look at the `config.y
 """
 
 
-def scaffold_project(folder: Path, name: str) -> list[Path]:
-    """The files it wrote. What was there before is left as it was."""
+def scaffold_project(folder: Path, name: str, with_sample: bool = True) -> list[Path]:
+    """The files it wrote. What was there before is left as it was. The sample is a pipeline with a file."""
     for taken in (folder / PROJECT_FILE, folder / "tallymark.yml"):
         if taken.exists() or taken.is_symlink():
             raise ConfigError(
                 f"{taken} exists: this folder is a project already",
                 hint="add a pipeline with `tallymark init --from FILE`, or choose another folder",
             )
-    orders = f"{PIPELINES_FOLDER}/silver/orders/{PIPELINE_FILE}"
-    sample = _pipeline_text(
+    texts = {
+        **{f"{SCHEMA_FOLDER}/{file}": schema_text(schema) for file, schema in schemas().items()},
+        ".gitignore": _GITIGNORE,
+        "README.md": _README.format(name=" ".join(name.split())),
+        **(_sample_texts() if with_sample else {}),
+        # The last, so that an interrupted `init` can be run again.
+        PROJECT_FILE: _PROJECT.format(name=_scalar(name)),
+    }
+    return [folder / path for path, text in texts.items() if _write_new(folder / path, text)]
+
+
+def _sample_texts() -> dict[str, str]:
+    config = _pipeline_text(
         depth=3,
         files="landing/orders/*.csv",
         columns=_SAMPLE_COLUMNS,
@@ -78,16 +89,10 @@ def scaffold_project(folder: Path, name: str) -> list[Path]:
         unique_key=("order_id",),
         file_format=Format.CSV,
     )
-    texts = {
-        **{f"{SCHEMA_FOLDER}/{file}": schema_text(schema) for file, schema in schemas().items()},
-        ".gitignore": _GITIGNORE,
-        "README.md": _README.format(name=" ".join(name.split())),
+    return {
         "landing/orders/2026-11-01.csv": _SAMPLE_CSV,
-        orders: sample,
-        # The last, so that an interrupted `init` can be run again.
-        PROJECT_FILE: _PROJECT.format(name=_scalar(name)),
+        f"{PIPELINES_FOLDER}/silver/orders/{PIPELINE_FILE}": config,
     }
-    return [folder / path for path, text in texts.items() if _write_new(folder / path, text)]
 
 
 def scaffold_pipeline(

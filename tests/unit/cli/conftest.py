@@ -220,8 +220,8 @@ class Library:
         self.project.raises = error  # type: ignore[attr-defined]
 
     def function(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
-            self.calls.append((name, *args))
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls.append((name, *args, *options.items()))
             return self.answers[name]
 
         return call

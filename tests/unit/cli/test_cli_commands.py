@@ -82,7 +82,7 @@ def test_arguments_reach_the_library(library: Any) -> None:
         ("validate", Path()),
         ("doctor",),
         ("schemas",),
-        ("init_project", Path("shop"), None),
+        ("init_project", Path("shop"), None, ("with_sample", False)),
         ("init_pipeline", Path("shop"), "silver.orders", Path("orders.csv"), None, ("a", "b")),
     ]
 

@@ -23,7 +23,7 @@ def validate(folder):
     {body}
     return [Finding("subject [bold]", True, "détail → \\x1b[31mred", "")] * {findings}
 api.validate = validate
-api.init_project = lambda folder, name: [f"{{folder}}/{{name}}.yaml"]
+api.init_project = lambda folder, name, with_sample: [f"{{folder}}/{{name}}.yaml"]
 sys.modules["tallymark.api"] = tallymark.api = api
 from tallymark.cli.main import main
 sys.exit(main())
