@@ -13,8 +13,11 @@ import sqlalchemy as sa
 from ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
 from tallymark.errors import LeaseHeld, LedgerError
-from tallymark.ledger import open_ledger
+from tallymark.ledger import Ledger, Registration, open_ledger
+from tallymark.ledger.database import Tx
+from tallymark.ledger.files import register
 from tallymark.ledger.schema import HOLDS_CONTENT, files
+from tallymark.model.batch import SourceFile
 
 
 def in_processes(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
@@ -127,3 +130,46 @@ def test_threads_share_one_ledger(url: str) -> None:
             return len(ledger.waiting_files(f"p{number}"))
 
         assert list(pool.map(work, range(16))) == [100] * 16
+
+
+def held_open(ledger: Ledger, then: Callable[[], None], *given: SourceFile) -> None:
+    """Registers in a transaction that stays open until `then`, in another thread, has had time to run into
+    it; waits for both."""
+    registered, other_ran_into_it = threading.Event(), threading.Event()
+
+    def slowly(tx: Tx) -> None:
+        register(tx, PIPELINE, TABLE, given)
+        registered.set()
+        other_ran_into_it.wait(1)
+
+    def other() -> None:
+        registered.wait(30)
+        then()
+        other_ran_into_it.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(ledger._database.write, slowly), pool.submit(other)]:
+            done.result(timeout=60)
+
+
+def test_a_copy_that_is_registered_while_its_original_vanishes_is_not_lost(url: str) -> None:
+    """Unless one waits for the other, the copy becomes a duplicate of a record that waits no more."""
+    with open_ledger(url) as ledger:
+        ledger.register(PIPELINE, TABLE, [file("original.csv", "x")])
+        held_open(ledger, lambda: ledger.forget_vanished(PIPELINE, ["copy.csv"]), file("copy.csv", "x"))
+        assert [w.file.path for w in ledger.waiting_files(PIPELINE)] == ["copy.csv"]
+
+
+def test_the_loser_of_a_race_sees_what_the_winner_wrote(
+    postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the locks ever fail to keep two writers apart, the unique index and a second try do."""
+    monkeypatch.setattr(Tx, "lock_tables", lambda *_: None)
+    seen: list[Registration] = []
+    with open_ledger(postgres()) as ledger:
+        held_open(
+            ledger,
+            lambda: seen.append(ledger.register(PIPELINE, TABLE, [file("loser.csv", "x")])),
+            file("winner.csv", "x"),
+        )
+        assert seen == [Registration((), (("loser.csv", "winner.csv"),))]
