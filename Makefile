@@ -6,7 +6,8 @@ PYTHON ?= python3
 
 BIN := .venv/bin
 UV := .uv/bin/uv
-READY := .venv/.ready
+# Named after the interpreter: choosing another one makes the environment anew.
+READY := .venv/.ready-$(notdir $(PYTHON))
 
 # Without a HOME that can be written, tools would fail on their caches: keep those here instead.
 ifneq ($(shell test -n "$$HOME" && mkdir -p "$$HOME" 2>/dev/null && test -w "$$HOME" && echo yes),yes)
@@ -53,12 +54,15 @@ clean: ## Remove what make has made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): uv.lock pyproject.toml $(UV)
+	@$(fit_python)
 	@$(UV) sync --quiet --frozen --all-extras --python $(PYTHON)
 	@touch $@
 
 $(UV):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-	  { echo "Tallymark needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 | tail -n 1). Try: make PYTHON=python3.11" >&2; exit 1; }
+	@$(fit_python)
 	@$(PYTHON) -m venv .uv || \
 	  { rm -rf .uv; echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)" >&2; exit 1; }
 	@.uv/bin/pip install --quiet --disable-pip-version-check uv
+
+fit_python = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+  { echo "Tallymark needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1). Try: make PYTHON=python3.11" >&2; exit 1; }
