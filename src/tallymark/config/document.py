@@ -6,11 +6,9 @@ is given twice is seen, and a file that is made to explode (aliases of aliases) 
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,11 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tallymark.config.problem import KeyPath, Problem, key_text
-from tallymark.config.secrets import redact
 from tallymark.config.variables import VariableError, has_variable, substitute
 
 MAX_FILE_BYTES = 256 * 1024  # YAML takes seconds for more than this
 MAX_VALUES = 100_000
 MAX_DEPTH = 30
-MAX_OPEN_BRACKETS = 100  # the scanner's time grows with the square of this
 
 _TAG = "tag:yaml.org,2002:"
 
@@ -62,7 +58,7 @@ class Document:
         place = at or self.position(path)
         self.faulty.add(path)
         self.problems.append(
-            Problem(self.file, place.line, place.column, key_text(path), redact(message), redact(suggestion))
+            Problem(self.file, place.line, place.column, key_text(path), message, suggestion)
         )
 
 
@@ -113,16 +109,7 @@ def _read_text(path: Path, document: Document) -> str | None:
         return None
 
 
-def _most_open_brackets(text: str) -> int:
-    """At any place in the text, comments and quotes included: a bound is all that is needed."""
-    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
-    return max(accumulate(steps), default=0)
-
-
 def _compose(text: str, document: Document) -> Node | None:
-    if _most_open_brackets(text) > MAX_OPEN_BRACKETS:
-        document.report((), "is nested too deeply")
-        return None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)

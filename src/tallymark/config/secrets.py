@@ -70,16 +70,3 @@ def remember(value: str) -> None:
 def redact(text: str) -> str:
     """The text without secrets."""
     return _of_this_process.redact(text)
-
-
-def redact_all(value: object) -> object:
-    """The same for a JSON-like value: every string in it, keys included."""
-    match value:
-        case str():
-            return redact(value)
-        case dict():
-            return {redact_all(key): redact_all(item) for key, item in value.items()}
-        case list() | tuple():
-            return [redact_all(item) for item in value]
-        case _:
-            return value

@@ -17,7 +17,6 @@ from tallymark.model.settings import MergeSettings, Strategy
 SOURCE = "source: {files: in/*.csv}\n"
 
 # The examples of the design, word for word.
-# ruff: noqa: E501
 DESIGN_PROJECT = """\
 # tallymark.yaml — every line has a default: an empty file is a valid project
 name: shop

@@ -1,7 +1,5 @@
 """Every mistake in a file: its line, its key, its message and what was probably meant."""
 
-# ruff: noqa: E501
-
 from __future__ import annotations
 
 import pytest

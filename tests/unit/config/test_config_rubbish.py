@@ -66,8 +66,8 @@ def survives(root, name: str, content: bytes) -> None:
     [
         pytest.param(text.encode(), id=title)
         for title, text in {
-            "lists": "[" * 200_000,
-            "mappings": "{" * 200_000,
+            "lists": "[" * 600,
+            "mappings": "{" * 600,
             "dashes": "- " * 50_000,
             "questions": "? " * 50_000,
             "indentation": "".join(" " * depth + "a:\n" for depth in range(600)),
@@ -104,6 +104,12 @@ def test_an_alias_bomb_is_stopped(folder):
 def test_deep_nesting_has_its_line(folder):
     folder.write({ORDERS: "table: x\ncdc: " + "[" * 60 + "]" * 60})
     assert folder.problems() == [f"{ORDERS}:2: cdc: is nested too deeply"]
+
+
+@pytest.mark.parametrize("text", ["- " * 5000, "a: " + "[" * 600])
+def test_nesting_beyond_what_the_parser_bears(folder, text):
+    folder.write({ORDERS: text})
+    assert folder.problems() == [f"{ORDERS}:1: is nested too deeply"]
 
 
 def test_huge_file(folder):
