@@ -123,7 +123,7 @@ def workbook_reader(
 
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         names = book.sheetnames
-        wanted = names[sheet or 0] if sheet is None or isinstance(sheet, int) else sheet
+        wanted = sheet if isinstance(sheet, str) else dict(enumerate(names)).get(sheet or 0)
         if wanted not in names:
             raise KeyError(f"there is no sheet {sheet}; its sheets are {', '.join(names)}")
         number = 0

@@ -6,7 +6,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tallymark.errors import SourceError
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
 from tallymark.sources.encodings import is_utf8, is_wide, java_name
 from tallymark.sources.formats.scan import CORRUPT, PATH, Request, load, named, options_for, positioned
@@ -23,11 +22,6 @@ def read_text(request: Request) -> DataFrame | None:
 
 def read_fixed_width(request: Request) -> DataFrame | None:
     fields = request.source.fields
-    if not fields:
-        raise SourceError(
-            "source: format fixed_width needs fields",
-            hint="such as `fields: [{name: id, start: 1, width: 8}, {name: city, start: 9, width: 20}]`",
-        )
     lines = _lines(request)
     if lines is None:
         return None
