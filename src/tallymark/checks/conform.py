@@ -1,0 +1,321 @@
+"""Source rows become rows of the table: renamed, typed without loss, each with the list of its problems.
+
+1. match   every source column gets its rule, target name and target type; what cannot be is an error
+           here, before any row is read
+2. cast    one projection; a value that does not fit is a problem of its row, never a silent NULL
+3. judge   malformed records, casts, required values and keys, in one array per row
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from tallymark.checks.casts import JSON_OPTIONS, NoCast, lossless
+from tallymark.checks.text import Cast, is_temporal
+from tallymark.checks.types import KNOWN_TYPES, parse_type
+from tallymark.config.pipeline import ColumnConfig
+from tallymark.errors import CheckError, ConfigError, TypeConflict
+from tallymark.model.plan import TECHNICAL_COLUMNS
+from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableShape, is_provenance
+
+CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
+POSITION = "_tm_position"  # of a replayed row in the file it first came from
+PROBLEMS = "_tm_problems"  # empty for a good row
+RAW = "_tm_raw"  # of a bad row only: the record as JSON, or the text of a malformed one
+PROBLEMS_TYPE = "array<struct<column:string,reason:string,value:string>>"
+VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
+_PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
+_FORBIDDEN = frozenset(" ,;{}()\n\t=")  # Delta refuses them in names
+_TECHNICAL_PREFIX = "_tm_"
+
+
+@dataclass(frozen=True)
+class Conformed:
+    """`frame` has the user's `columns`, provenance, the technical columns, PROBLEMS and RAW.
+    `source` is the type of the record that RAW holds, for a replay."""
+
+    frame: DataFrame
+    columns: tuple[Column, ...]
+    source: t.StructType
+
+
+@dataclass(frozen=True)
+class _Target:
+    column: Column
+    source: str | None  # None: the source lacks it
+    cast: Cast | None
+    rule: ColumnConfig | None
+
+
+def conform(
+    frame: DataFrame,
+    source_columns: Sequence[Column],
+    rules: Sequence[ColumnConfig],
+    table: TableShape | None,
+    *,
+    required: Collection[str],
+    unique_key: Collection[str],
+) -> Conformed:
+    """`required` columns, like those with a `required` rule, must exist and hold a value in every row."""
+    _check_patterns(frame, rules)
+    types = {field.name: field.dataType for field in frame.schema.fields}
+    source = t.StructType([t.StructField(c.name, _not_void(types[c.name])) for c in source_columns])
+    targets = _match(source, rules, table)
+    keys = {name.casefold() for name in unique_key}
+    needed = {name.casefold() for name in required} | {r.name.casefold() for r in rules if r.required}
+    _check_present(targets, [*unique_key, *required, *(r.name for r in rules if r.required)], source)
+    return Conformed(
+        frame=_judged(frame, source, targets, keys, needed - keys),
+        columns=tuple(target.column for target in targets),
+        source=source,
+    )
+
+
+# 1. match
+
+
+def _match(source: t.StructType, rules: Sequence[ColumnConfig], table: TableShape | None) -> list[_Target]:
+    by_source: dict[str, list[ColumnConfig]] = {}
+    for rule in rules:
+        by_source.setdefault((rule.source or rule.name).casefold(), []).append(rule)
+    targets: list[_Target] = []
+    for field in source.fields:
+        matching = by_source.pop(field.name.casefold(), None)
+        targets += [_target(field, rule, table) for rule in matching or (None,)]
+    for missing in (rule for left in by_source.values() for rule in left):
+        targets.append(_absent(missing, table))
+    _check_names(targets)
+    return targets
+
+
+def _target(field: t.StructField, rule: ColumnConfig | None, table: TableShape | None) -> _Target:
+    name = rule.name if rule else field.name
+    existing = table.column(name) if table else None
+    wanted = _wanted_type(rule, existing, field.dataType)
+    pattern = rule.format if rule and isinstance(field.dataType, t.StringType) else None
+    try:
+        cast = lossless(field.dataType, wanted, pattern)
+    except NoCast as no:
+        raise _conflict(field, wanted, no, declared=bool(rule and rule.type)) from None
+    column = Column(existing.name if existing else name, wanted.simpleString())
+    return _Target(column, field.name, cast, rule)
+
+
+def _absent(rule: ColumnConfig, table: TableShape | None) -> _Target:
+    existing = table.column(rule.name) if table else None
+    wanted = _wanted_type(rule, existing, t.NullType())
+    return _Target(Column(existing.name if existing else rule.name, wanted.simpleString()), None, None, rule)
+
+
+def _wanted_type(rule: ColumnConfig | None, existing: Column | None, source: t.DataType) -> t.DataType:
+    if rule and rule.type:
+        return _declared_type(rule.name, rule.type)
+    if existing and existing.type.casefold() != source.simpleString().casefold():
+        try:
+            return parse_type(existing.type)
+        except ValueError as problem:
+            raise TypeConflict(
+                f"column {existing.name}: the table has the type {existing.type}, the source "
+                f"{source.simpleString()}, and there is no cast between them ({problem})",
+                hint="write this column by a transform, or leave it out",
+            ) from None
+    return _not_void(source)
+
+
+def _not_void(found: t.DataType) -> t.DataType:
+    """A column that held only NULLs when its type was guessed; no table has that type."""
+    return t.StringType() if isinstance(found, t.NullType) else found
+
+
+def _declared_type(column: str, text: str) -> t.DataType:
+    try:
+        return parse_type(text)
+    except ValueError as problem:
+        near = difflib.get_close_matches(text.strip().lower(), KNOWN_TYPES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"types are {', '.join(KNOWN_TYPES)}"
+        raise ConfigError(
+            f"columns: {column}: {text} is not a type: {problem}",
+            hint=hint,
+            facts={"column": column, "type": text},
+        ) from None
+
+
+def _conflict(field: t.StructField, wanted: t.DataType, no: NoCast, *, declared: bool) -> TypeConflict:
+    given, target = field.dataType.simpleString(), wanted.simpleString()
+    where = f" (at {no.path})" if no.path else ""
+    whose = "its rule declares" if declared else "the table has"
+    return TypeConflict(
+        f"column {field.name}: the source has {given}, {whose} {target}, and no {given} is a {target}{where}",
+        hint=f"change the rule's type under `columns`, or load {field.name} into a column of another name",
+        facts={"column": field.name, "source_type": given, "target_type": target},
+    )
+
+
+def _check_names(targets: Sequence[_Target]) -> None:
+    seen: dict[str, _Target] = {}
+    for target in targets:
+        name = target.column.name
+        if first := seen.get(name.casefold()):
+            raise ConfigError(
+                f"columns {first.source or first.column.name} and {target.source or name} "
+                f"would both become {name}",
+                hint="give one of them another name by a rule under `columns`: {from: …, name: …}",
+            )
+        seen[name.casefold()] = target
+        if problem := _name_problem(name):
+            raise CheckError(
+                f"column {name!r}: {problem}",
+                hint=f"rename it by a rule under `columns`: {{from: {target.source or name!r}, name: …}}",
+                facts={"column": name},
+            )
+
+
+def _name_problem(name: str) -> str:
+    if not name:
+        return "a column needs a name"
+    if name.casefold().startswith(_TECHNICAL_PREFIX):
+        return f"names that begin with {_TECHNICAL_PREFIX} are Tallymark's own"
+    if is_provenance(name):
+        return "Tallymark writes a provenance column of this name"
+    if bad := sorted(_FORBIDDEN & set(name)):
+        return f"a table cannot hold a name with {' '.join(map(repr, bad))}"
+    return ""
+
+
+def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.StructType) -> None:
+    held = {target.column.name.casefold() for target in targets if target.source is not None}
+    for name in needed:
+        if name.casefold() in held:
+            continue
+        rule = next((x.rule for x in targets if x.column.name.casefold() == name.casefold()), None)
+        looked_for = rule.source or rule.name if rule else name
+        spelling = {field.casefold(): field for field in source.names}
+        near = [spelling[n] for n in difflib.get_close_matches(looked_for.casefold(), spelling, n=3)]
+        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(source.names)}"
+        raise CheckError(
+            f"column {name} is required, but the source has no column {looked_for}",
+            hint=f"{has} A rule under `columns` renames: {{from: {near[0] if near else '…'}, name: {name}}}",
+            facts={"column": name, "source_columns": list(source.names)},
+        )
+
+
+def _check_patterns(frame: DataFrame, rules: Sequence[ColumnConfig]) -> None:
+    """Spark finds a wrong pattern only when it meets the first row, and then in the middle of a job."""
+    for rule in rules:
+        if rule.format is None:
+            continue
+        if rule.type is None or not is_temporal(_declared_type(rule.name, rule.type)):
+            raise ConfigError(
+                f"columns: {rule.name}: a format is for dates and timestamps, and the type is "
+                f"{rule.type or 'not given'}",
+                hint="give `type: date`, `timestamp` or `timestamp_ntz`, or remove `format`",
+                facts={"column": rule.name, "format": rule.format},
+            )
+        try:
+            probe = F.try_to_timestamp(F.lit("2026-01-01"), F.lit(rule.format))
+            frame.sparkSession.range(1).select(probe).collect()
+        except PySparkException as error:
+            raise ConfigError(
+                f"columns: {rule.name}: {rule.format} is not a date pattern: {str(error).splitlines()[0]}",
+                hint="letters are yyyy MM dd HH mm ss SSS XXX, other text goes in single quotes",
+                facts={"column": rule.name, "format": rule.format},
+            ) from None
+
+
+# 2. cast
+
+
+def _judged(
+    frame: DataFrame, source: t.StructType, targets: Sequence[_Target], keys: set[str], needed: set[str]
+) -> DataFrame:
+    """Three projections, which Spark fuses into one stage; each value is cast once."""
+    typed = [f"_tm_typed_{at}" for at in range(len(targets))]
+    present = set(frame.columns)
+    kept = [name for name in (*TECHNICAL_COLUMNS, POSITION) if name in present]
+    provenance = [
+        F.col(name) if name in present else F.lit(None).cast("string").alias(name) for name in _PROVENANCE
+    ]
+    corrupt = F.col(CORRUPT) if CORRUPT in present else F.lit(None).cast("string")
+    cast = frame.select(
+        *[_quoted(name) for name in source.names],
+        *kept,
+        *provenance,
+        corrupt.alias(CORRUPT),
+        *[_value(target).alias(name) for target, name in zip(targets, typed, strict=True)],
+    )
+    problems = _problems(targets, typed, keys, needed)
+    record = F.to_json(F.struct(*[_quoted(name) for name in source.names]), JSON_OPTIONS)
+    raw = F.when(F.size(PROBLEMS) > 0, F.coalesce(F.col(CORRUPT), record))
+    return cast.withColumn(PROBLEMS, problems).select(
+        *[F.col(name).alias(target.column.name) for target, name in zip(targets, typed, strict=True)],
+        *_PROVENANCE,
+        *kept,
+        PROBLEMS,
+        raw.alias(RAW),
+    )
+
+
+def _value(target: _Target) -> SparkColumn:
+    if target.source is None or target.cast is None:
+        return F.lit(None).cast(parse_type(target.column.type))
+    return target.cast.value(_quoted(target.source))
+
+
+# 3. judge
+
+
+def _problems(
+    targets: Sequence[_Target], typed: Sequence[str], keys: set[str], needed: set[str]
+) -> SparkColumn:
+    """The array is built for bad rows only: good ones cost the conditions."""
+    none = F.array().cast(PROBLEMS_TYPE)
+    reasons: list[SparkColumn] = []
+    entries: list[SparkColumn] = []
+    for target, name in zip(targets, typed, strict=True):
+        reason = _reason(target, F.col(name), keys, needed)
+        if target.source is not None and reason is not None:
+            reasons.append(reason)
+            problem = F.array(_problem(target.column.name, reason, _quoted(target.source).cast("string")))
+            entries.append(F.when(reason.isNotNull(), problem).otherwise(none))
+    corrupt = F.col(CORRUPT)
+    malformed = F.when(F.contains(corrupt, F.lit("\ufffd")), F.lit("not valid UTF-8")).otherwise(
+        F.lit("malformed record")
+    )
+    judged = F.when(corrupt.isNotNull(), F.array(_problem("", malformed, corrupt)))
+    if reasons:
+        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.concat(*entries))
+    return judged.otherwise(none)
+
+
+def _reason(target: _Target, typed: SparkColumn, keys: set[str], needed: set[str]) -> SparkColumn | None:
+    if target.source is None or target.cast is None:
+        return None
+    found: list[SparkColumn] = []
+    if target.cast.problem is not None:
+        found.append(target.cast.problem(_quoted(target.source), typed))
+    name = target.column.name.casefold()
+    if name in keys:
+        found.append(F.when(typed.isNull(), F.lit("null key")))
+    elif name in needed:
+        found.append(F.when(typed.isNull(), F.lit("required value is missing")))
+    return F.coalesce(*found) if found else None
+
+
+def _problem(column: str, reason: SparkColumn, value: SparkColumn) -> SparkColumn:
+    return F.struct(
+        F.lit(column).alias("column"),
+        reason.alias("reason"),
+        F.substring(value, 1, VALUE_LENGTH).alias("value"),
+    )
+
+
+def _quoted(name: str) -> SparkColumn:
+    return F.col(f"`{name.replace('`', '``')}`")

@@ -1,0 +1,273 @@
+"""Where bad rows are kept until they are repaired: one Delta table per pipeline under one root.
+
+One table each, so that pipelines that run at the same time never conflict. A batch writes its bad rows
+before its commit and replaces them when it is tried again, so a retry leaves exactly one set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from tallymark.checks.casts import JSON_OPTIONS
+from tallymark.checks.conform import CORRUPT, POSITION, PROBLEMS, RAW
+from tallymark.checks.split import Checked
+from tallymark.errors import CheckError, DestinationError, Unsupported
+from tallymark.model.batch import Batch, SourceFile
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.report import QuarantinedRow, QuarantineSummary
+from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
+
+LINE = "line"  # raw is the text of a malformed record
+RECORD = "record"  # raw is JSON of the source columns
+_KIND, _RECORD = "_tm_kind", "_tm_record"  # beside the user's columns, so named apart from them
+_ABSENT = {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"}
+_ROWS_PER_FILE = 1_000_000
+
+ParseLines = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Quarantined rows as a source gives rows: `conform` takes both."""
+
+    frame: DataFrame
+    columns: tuple[Column, ...]
+
+
+class Quarantine:
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
+        self._root = root.rstrip("/")
+
+    def write(self, batch: Batch, checked: Checked) -> None:
+        """Before the commit. Rows of an earlier attempt of this batch are replaced."""
+        if not checked.rejected:
+            if batch.attempt > 1:
+                self.remove(batch.pipeline, batch.id)
+            return
+        files = -(-checked.rejected // _ROWS_PER_FILE)
+        with _refusal(f"cannot write the bad rows of batch {batch.id} to {self._path(batch.pipeline)}"):
+            writer = _quarantined(batch, checked).repartition(files).write.format("delta").mode("overwrite")
+            writer.option("replaceWhere", f"batch_id = {_literal(batch.id)}").save(self._path(batch.pipeline))
+
+    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
+        """None: of all pipelines."""
+        folders = self._folders() if pipeline is None else [pipeline]
+        return [summary for folder in folders for summary in self._summaries(folder)]
+
+    def rows(
+        self, pipeline: str, batch_id: str | None = None, ids: Collection[str] | None = None, limit: int = 100
+    ) -> list[QuarantinedRow]:
+        table = self._table(pipeline)
+        if table is None:
+            return []
+        with _refusal(f"cannot read the quarantine of {pipeline}"):
+            chosen = _chosen(table, batch_id, ids).orderBy("quarantined_at", "batch_id", "file_order", "row")
+            return [
+                QuarantinedRow(
+                    id=row["id"],
+                    pipeline=row["pipeline"],
+                    batch_id=row["batch_id"],
+                    file=row["file"],
+                    row=row["row"],
+                    column=row["column"],
+                    reason=row["reason"],
+                    raw=row["raw"],
+                    quarantined_at=row["quarantined_at"],
+                )
+                for row in chosen.limit(limit).collect()
+            ]
+
+    def replay_content(self, pipeline: str, batch_id: str) -> SourceFile | None:
+        """The rows as a content with a hash, so that a replay is applied once like any file."""
+        table = self._table(pipeline)
+        if table is None:
+            return None
+        lines = F.concat(F.array(F.lit("replay"), F.lit(pipeline)), F.sort_array(F.collect_list("id")))
+        with _refusal(f"cannot read the quarantine of {pipeline}"):
+            found = (
+                _chosen(table, batch_id, None)
+                .agg(F.count("*").alias("rows"), F.sha2(F.array_join(lines, "\n"), 256).alias("hash"))
+                .collect()[0]
+            )
+        if not found["rows"]:
+            return None
+        return SourceFile(f"quarantine:{batch_id}", found["rows"], 0, found["hash"])
+
+    def replay_frame(self, pipeline: str, batch_id: str, parse_lines: ParseLines | None = None) -> Replay:
+        """Records come back as they were read, with the file and the position they first had. Malformed
+        lines stay malformed, unless `parse_lines` makes source columns of RAW (and CORRUPT of what it
+        still cannot read), keeping the other columns."""
+        table = self._table(pipeline)
+        chosen = None if table is None else _chosen(table, batch_id, None)
+        with _refusal(f"cannot read the quarantine of {pipeline}"):
+            first = None if chosen is None else chosen.select("record_type").first()
+        if chosen is None or first is None:
+            raise CheckError(
+                f"{pipeline}: batch {batch_id} has no rows in the quarantine",
+                hint="`tallymark quarantine list` shows what there is",
+            )
+        record = t.StructType.fromJson(json.loads(first["record_type"]))
+        _check_replayable(record, pipeline)
+        columns = tuple(Column(field.name, field.dataType.simpleString()) for field in record.fields)
+        return Replay(_replayed(chosen, record, parse_lines), columns)
+
+    def remove(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
+        """After a replay was committed, or to drop rows for good. Gives the number of rows removed."""
+        if self._table(pipeline) is None:
+            return 0
+        condition = f"batch_id = {_literal(batch_id)}"
+        if ids is not None:
+            if not ids:
+                return 0
+            condition += f" AND id IN ({', '.join(map(_literal, sorted(ids)))})"
+        path = self._path(pipeline).replace("`", "``")
+        with _refusal(f"cannot remove rows from the quarantine of {pipeline}"):
+            done = self._spark.sql(f"DELETE FROM delta.`{path}` WHERE {condition}").collect()
+        return int(done[0]["num_affected_rows"])
+
+    def _path(self, pipeline: str) -> str:
+        return f"{self._root}/{pipeline}"
+
+    def _table(self, pipeline: str) -> DataFrame | None:
+        with _refusal(f"cannot open the quarantine of {pipeline}"):
+            try:
+                table = self._spark.read.format("delta").load(self._path(pipeline))
+                table.schema  # noqa: B018  Spark Connect looks for the table only now
+            except AnalysisException as error:
+                if error.getCondition() in _ABSENT:
+                    return None
+                raise
+        return table
+
+    def _folders(self) -> list[str]:
+        """By Spark's own file systems, so that any URL will do."""
+        logs = re.sub(r"([\\\[\]{}*?,])", r"\\\1", self._root) + "/*/_delta_log/*.json"
+        with _refusal(f"cannot list {self._root}"):
+            try:
+                found = self._spark.read.format("binaryFile").load(logs)
+                folders = (
+                    found.select(F.regexp_extract("path", "([^/]+)/_delta_log/", 1)).distinct().collect()
+                )
+            except AnalysisException as error:
+                if error.getCondition() in _ABSENT:
+                    return []
+                raise
+        return sorted(row[0] for row in folders)
+
+    def _summaries(self, pipeline: str) -> list[QuarantineSummary]:
+        table = self._table(pipeline)
+        if table is None:
+            return []
+        with _refusal(f"cannot read the quarantine of {pipeline}"):
+            batches = table.groupBy("batch_id").agg(
+                F.count("*").alias("rows"),
+                F.count_distinct("file").alias("files"),
+                F.min("quarantined_at").alias("at"),
+            )
+            reasons: dict[str, dict[str, int]] = {}
+            for row in (
+                table.groupBy("batch_id", "reason").count().orderBy(F.desc("count"), "reason").collect()
+            ):
+                reasons.setdefault(row["batch_id"], {})[row["reason"]] = row["count"]
+            return [
+                QuarantineSummary(
+                    pipeline=pipeline,
+                    batch_id=row["batch_id"],
+                    rows=row["rows"],
+                    files=row["files"],
+                    reasons=reasons.get(row["batch_id"], {}),
+                    quarantined_at=row["at"],
+                )
+                for row in batches.orderBy("at", "batch_id").collect()
+            ]
+
+
+def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
+    file = F.coalesce(SOURCE_FILE, F.lit(""))
+    first = F.get(PROBLEMS, F.lit(0))
+    return checked.bad.select(
+        F.sha2(F.concat_ws("\n", F.lit(batch.id), file, F.col(POSITION)), 256).alias("id"),
+        F.lit(batch.pipeline).alias("pipeline"),
+        F.lit(batch.id).alias("batch_id"),
+        file.alias("file"),
+        F.col(SOURCE_FILE_HASH).alias("file_hash"),
+        F.col(FILE_ORDER).cast("bigint").alias("file_order"),
+        F.col(POSITION).cast("bigint").alias("row"),
+        first["column"].alias("column"),
+        first["reason"].alias("reason"),
+        first["value"].alias("value"),
+        F.when(first["column"] == "", F.lit(LINE)).otherwise(F.lit(RECORD)).alias("kind"),
+        F.col(RAW).alias("raw"),
+        F.col(PROBLEMS).alias("problems"),
+        F.lit(checked.source.json()).alias("record_type"),
+        F.lit(batch.as_of).alias("quarantined_at"),
+    )
+
+
+def _replayed(chosen: DataFrame, record: t.StructType, parse_lines: ParseLines | None) -> DataFrame:
+    placed = chosen.select(
+        F.lit(0).alias(FILE_ORDER),  # a replay is one content
+        F.col("file_order").alias(ROW_BLOCK),  # so the files keep their order in it
+        F.col("row").alias(ROW_ORDER),
+        F.col("row").alias(POSITION),
+        F.col("file").alias(SOURCE_FILE),
+        F.col("file_hash").alias(SOURCE_FILE_HASH),
+        F.col("kind").alias(_KIND),
+        F.col("raw").alias(RAW),
+    )
+    parsed = F.from_json(RAW, record, {**JSON_OPTIONS, "mode": "FAILFAST"})
+    records = placed.filter(F.col(_KIND) == RECORD).withColumn(_RECORD, parsed)
+    records = records.select("*", f"{_RECORD}.*", F.lit(None).cast("string").alias(CORRUPT))
+    lines = placed.filter(F.col(_KIND) == LINE)
+    lines = parse_lines(lines) if parse_lines else lines.withColumn(CORRUPT, F.col(RAW))
+    return records.unionByName(lines, allowMissingColumns=True).drop(_KIND, _RECORD, RAW)
+
+
+def _check_replayable(found: t.DataType, pipeline: str) -> None:
+    match found:
+        case t.StructType():
+            for field in found.fields:
+                _check_replayable(field.dataType, pipeline)
+        case t.ArrayType():
+            _check_replayable(found.elementType, pipeline)
+        case t.MapType() if not isinstance(found.keyType, t.StringType):
+            raise Unsupported(
+                f"{pipeline}: rows with a {found.simpleString()} cannot be replayed: JSON has text keys only",
+                hint="`tallymark quarantine show` prints the rows; deliver them again in a new file",
+            )
+        case t.MapType():
+            _check_replayable(found.valueType, pipeline)
+
+
+def _chosen(table: DataFrame, batch_id: str | None, ids: Collection[str] | None) -> DataFrame:
+    if batch_id is not None:
+        table = table.filter(F.col("batch_id") == batch_id)
+    if ids is not None:
+        table = table.filter(F.col("id").isin(sorted(ids)))
+    return table
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+@contextmanager
+def _refusal(what: str) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise DestinationError(
+            f"{what}: {str(error).splitlines()[0]}",
+            hint="see that the folder can be written and holds nothing else, then run again",
+        ) from error

@@ -1,0 +1,144 @@
+"""Good rows apart from bad ones, in one pass over the source, under the pipeline's limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+from pyspark.storagelevel import StorageLevel
+
+from tallymark.checks.conform import POSITION, PROBLEMS, RAW, Conformed
+from tallymark.config.pipeline import QuarantineConfig
+from tallymark.errors import TooManyBadRows
+from tallymark.model.batch import SourceFile
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.report import BadRow
+from tallymark.model.table import SOURCE_FILE
+
+_SHOWN_ROWS = 5
+_SHOWN_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Valid inside `split` only: both frames read the persisted rows. `bad` has POSITION, the 1-based
+    place of the record in its file, beside PROBLEMS and RAW. `per_file` has the files with bad rows."""
+
+    good: DataFrame
+    bad: DataFrame
+    total: int
+    rejected: int
+    per_file: dict[int, tuple[int, int]]  # position of the file in the batch → (rows, bad rows)
+    source: t.StructType
+
+
+@contextmanager
+def split(conformed: Conformed, limits: QuarantineConfig, files: Sequence[SourceFile]) -> Iterator[Checked]:
+    """Raises TooManyBadRows. Every later step reads the rows that are persisted here, so the source is
+    read once, and what was counted is what is written."""
+    frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        checked = _checked(frame, conformed.source)
+        _check_limits(checked, limits, files)
+        yield checked
+    finally:
+        frame.unpersist()
+
+
+def bad_rows(checked: Checked, limit: int) -> list[BadRow]:
+    """The first bad rows of the batch, in the order of its files."""
+    return [
+        BadRow(
+            file=row[SOURCE_FILE] or "",
+            row=row[POSITION],
+            column=row["column"],
+            reason=row["reason"],
+            raw=row[RAW],
+        )
+        for row in _first_bad(checked, limit)
+    ]
+
+
+def _first_bad(checked: Checked, limit: int) -> list[Row]:
+    if not checked.rejected:
+        return []
+    first = checked.bad.orderBy(FILE_ORDER, POSITION).limit(limit)
+    return first.select(SOURCE_FILE, POSITION, F.inline(F.slice(PROBLEMS, 1, 1)), RAW).collect()
+
+
+def _checked(frame: DataFrame, source: t.StructType) -> Checked:
+    is_bad = F.size(PROBLEMS) > 0
+    counted = frame.groupBy(FILE_ORDER).agg(F.count("*").alias("rows"), F.count_if(is_bad).alias("bad"))
+    counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in counted.collect()}
+    rejected = sum(bad for _, bad in counts.values())
+    with_bad_rows = {file: pair for file, pair in counts.items() if pair[1]}
+    kept = frame.filter(~is_bad) if rejected else frame
+    return Checked(
+        good=kept.drop(PROBLEMS, RAW, POSITION),
+        bad=_with_position(frame, is_bad, list(with_bad_rows)),
+        total=sum(rows for rows, _ in counts.values()),
+        rejected=rejected,
+        per_file=with_bad_rows,
+        source=source,
+    )
+
+
+def _with_position(frame: DataFrame, is_bad: Column, files: Sequence[int]) -> DataFrame:
+    """Spark reads a large file in several splits and numbers the rows within each; so a row's place in
+    the file is its place in the split, after all rows of the splits before."""
+    bad = frame.filter(is_bad)
+    if POSITION in frame.columns:
+        return bad
+    splits = (
+        frame.filter(F.col(FILE_ORDER).isin(list(files)))
+        .groupBy(FILE_ORDER, ROW_BLOCK)
+        .agg(F.min(ROW_ORDER).alias("first"), F.count("*").alias("rows"))
+    )
+    earlier = Window.partitionBy(FILE_ORDER).orderBy(ROW_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
+    before = splits.select(
+        FILE_ORDER,
+        ROW_BLOCK,
+        "first",
+        F.coalesce(F.sum("rows").over(earlier), F.lit(0)).alias("before"),
+    )
+    position = (F.col("before") + F.col(ROW_ORDER) - F.col("first") + 1).alias(POSITION)
+    placed = bad.join(F.broadcast(before), [FILE_ORDER, ROW_BLOCK])
+    return placed.select(*frame.columns, position)
+
+
+def _check_limits(checked: Checked, limits: QuarantineConfig, files: Sequence[SourceFile]) -> None:
+    if not checked.rejected:
+        return
+    fraction = checked.rejected / checked.total
+    too_many = checked.rejected > limits.max_rows
+    if not too_many and fraction <= limits.max_fraction:
+        return
+    limit = f"max_rows {limits.max_rows}" if too_many else f"max_fraction {limits.max_fraction:g}"
+    blamed = [
+        files[file].path
+        for file, (rows, bad) in sorted(checked.per_file.items())
+        if bad / rows > limits.max_fraction and file < len(files)
+    ]
+    shown = _first_bad(checked, _SHOWN_ROWS)
+    raise TooManyBadRows(
+        f"{checked.rejected:,} of {checked.total:,} rows are bad ({fraction:.2%}), more than the limit "
+        f"({limit}); nothing was written. The first:\n" + "\n".join(map(_line, shown)),
+        hint="correct the file or its rules under `columns`, or raise `quarantine.max_fraction` "
+        "and `quarantine.max_rows`",
+        facts={
+            "blamed": blamed,
+            "total": checked.total,
+            "rejected": checked.rejected,
+            "limit": limit,
+        },
+    )
+
+
+def _line(row: Row) -> str:
+    value = "NULL" if row["value"] is None else repr(row["value"][:_SHOWN_CHARACTERS])
+    where = f"{row[SOURCE_FILE] or 'row'}:{row[POSITION]}"
+    return f"  {where}: {row['column'] + ': ' if row['column'] else ''}{row['reason']}: {value}"

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tallymark.checks.conform import CORRUPT, RAW, Conformed, conform
+from tallymark.checks.quarantine import Quarantine
+from tallymark.checks.split import split
+from tallymark.config.pipeline import ColumnConfig, QuarantineConfig
+from tallymark.errors import CheckError, DestinationError, Unsupported
+from tallymark.model.batch import Batch, BatchKind
+
+LENIENT = QuarantineConfig(max_fraction=1.0, max_rows=1_000_000)
+PIPELINE = "silver.orders"
+AS_OF = datetime(2026, 11, 1, 10, tzinfo=UTC)
+ID = ColumnConfig(name="id", type="bigint")
+HOSTILE = ["o'brien", 'say "x"', "two\nlines", "back\\slash", "𝄞 ünï", '{"a": 1}', "\x01\t", "x" * 1_000_000]
+
+
+def batch(batch_id: str = "batch-1", attempt: int = 1) -> Batch:
+    return Batch(batch_id, PIPELINE, "lake:orders", BatchKind.FILES, (), 1, AS_OF, attempt)
+
+
+@pytest.fixture
+def quarantine(spark: SparkSession, tmp_path: Path) -> Quarantine:
+    return Quarantine(spark, str(tmp_path / "bad [rows]"))
+
+
+@pytest.fixture
+def put(
+    spark: SparkSession,
+    quarantine: Quarantine,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> Callable[..., None]:
+    """Loads ids, of which those that are no numbers end in the quarantine."""
+
+    def write(ids: list[str], batch_id: str = "batch-1", attempt: int = 1) -> None:
+        frame = source(
+            spark.createDataFrame([(value, f"n{value}") for value in ids], "id string, kind string")
+        )
+        with split(conformed(frame, ID), LENIENT, []) as checked:
+            quarantine.write(batch(batch_id, attempt), checked)
+
+    return write
+
+
+def raw_ids(quarantine: Quarantine, batch_id: str | None = None) -> list[str]:
+    return [json.loads(row.raw)["id"] for row in quarantine.rows(PIPELINE, batch_id)]
+
+
+def test_nothing_is_made_when_nothing_is_bad(
+    put: Callable[..., None], quarantine: Quarantine, tmp_path: Path
+) -> None:
+    put(["1", "2"])
+    put(["1", "2"], attempt=2)
+    assert list(tmp_path.rglob("*_delta_log*")) == []
+    assert quarantine.summaries(None) == [] and quarantine.summaries(PIPELINE) == []
+    assert quarantine.rows(PIPELINE) == []
+    assert quarantine.remove(PIPELINE, "batch-1") == 0
+    assert quarantine.replay_content(PIPELINE, "batch-1") is None
+    with pytest.raises(CheckError, match="batch-1"):
+        quarantine.replay_frame(PIPELINE, "batch-1")
+
+
+def test_rows_say_where_they_came_from(put: Callable[..., None], quarantine: Quarantine) -> None:
+    put(["1", "x", "2", "y"])
+    first, second = quarantine.rows(PIPELINE)
+    assert (first.file, first.row, first.column, first.reason) == ("/in/a.csv", 2, "id", "not a bigint")
+    assert (first.pipeline, first.batch_id, second.row) == (PIPELINE, "batch-1", 4)
+    assert first.raw == '{"id":"x","kind":"nx"}'
+    assert first.quarantined_at.isoformat().startswith("2026-11-01T10:00:00")
+    assert quarantine.rows(PIPELINE, ids=[second.id]) == [second]
+    assert quarantine.rows(PIPELINE, limit=1) == [first]
+
+
+def test_a_retry_leaves_the_rows_of_the_last_attempt(
+    put: Callable[..., None], quarantine: Quarantine
+) -> None:
+    put(["other"], "it's \\ batch-2")
+    put(["x", "y", "1"])
+    put(["x", "z", "w", "1"], attempt=2)
+    put(["x", "z", "w", "1"], attempt=3)
+    assert raw_ids(quarantine, "batch-1") == ["x", "z", "w"]
+    put(["1"], attempt=4)
+    assert raw_ids(quarantine) == ["other"]
+
+
+def test_summaries_and_removal(put: Callable[..., None], quarantine: Quarantine) -> None:
+    put(["x", "y", "1"])
+    put(["z"], "batch-2")
+    summaries = quarantine.summaries(None)
+    assert summaries == quarantine.summaries(PIPELINE)
+    assert [(s.pipeline, s.batch_id, s.rows, s.files, s.reasons) for s in summaries] == [
+        (PIPELINE, "batch-1", 2, 1, {"not a bigint": 2}),
+        (PIPELINE, "batch-2", 1, 1, {"not a bigint": 1}),
+    ]
+    x = quarantine.rows(PIPELINE, "batch-1")[0]
+    assert quarantine.remove(PIPELINE, "batch-1", []) == 0
+    assert quarantine.remove(PIPELINE, "batch-2", [x.id]) == 0
+    assert quarantine.remove(PIPELINE, "batch-1", [x.id]) == 1
+    assert raw_ids(quarantine) == ["y", "z"]
+    assert quarantine.remove(PIPELINE, "batch-2") == 1
+    assert raw_ids(quarantine) == ["y"]
+
+
+def test_hostile_values_come_back_exactly(
+    spark: SparkSession,
+    quarantine: Quarantine,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> None:
+    frame = source(
+        spark.createDataFrame(
+            [*[("bad", value, None) for value in HOSTILE], ("1", "ok", None), ("1", "no", "5,\"\n'")],
+            "id string, `Note of` string, c string",
+        ),
+        corrupt="c",
+    ).drop("c")
+    rules = [ID, ColumnConfig.model_validate({"from": "note of", "name": "note"})]
+    with split(conformed(frame, *rules), LENIENT, []) as checked:
+        quarantine.write(batch(), checked)
+    content = quarantine.replay_content(PIPELINE, "batch-1")
+    assert content is not None
+    assert (content.path, content.size, len(content.content_hash)) == ("quarantine:batch-1", 9, 64)
+    assert quarantine.replay_content(PIPELINE, "batch-1") == content
+
+    replay = quarantine.replay_frame(PIPELINE, "batch-1")
+    assert [column.name for column in replay.columns] == ["id", "Note of"]
+    fixed = [ColumnConfig(name="id", type="string"), rules[1]]
+    again = conform(replay.frame, replay.columns, fixed, None, required=[], unique_key=[])
+    with split(again, LENIENT, [content]) as checked:
+        good = checked.good.orderBy("_tm_block", "_tm_row").collect()
+        assert [row.note for row in good] == HOSTILE
+        assert {row._source_file for row in good} == {"/in/a.csv"}
+        assert {row._source_file_hash for row in good} == {"hash"}
+        quarantine.write(batch("batch-2"), checked)
+    assert quarantine.remove(PIPELINE, "batch-1") == 9
+    [line] = quarantine.rows(PIPELINE)
+    assert (line.batch_id, line.raw, line.reason, line.row) == ("batch-2", "5,\"\n'", "malformed record", 10)
+
+
+def test_malformed_lines_can_be_parsed_again(
+    spark: SparkSession,
+    quarantine: Quarantine,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> None:
+    frame = source(spark.createDataFrame([(None, "7;seven"), (None, "?")], "id string, c string"), "c").drop(
+        "c"
+    )
+    with split(conformed(frame, ID), LENIENT, []) as checked:
+        quarantine.write(batch(), checked)
+
+    def by_semicolon(lines: DataFrame) -> DataFrame:
+        readable = F.contains(RAW, F.lit(";"))
+        return lines.withColumn("id", F.when(readable, F.split_part(RAW, F.lit(";"), F.lit(1)))).withColumn(
+            CORRUPT, F.when(~readable, F.col(RAW))
+        )
+
+    replay = quarantine.replay_frame(PIPELINE, "batch-1", by_semicolon)
+    again = conform(replay.frame, replay.columns, [ID], None, required=[], unique_key=["id"])
+    with split(again, LENIENT, []) as checked:
+        assert [row.id for row in checked.good.collect()] == [7]
+        assert checked.rejected == 1
+
+
+def test_native_types_come_back_exactly(
+    spark: SparkSession,
+    quarantine: Quarantine,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> None:
+    values = """9007199254740993L AS b, 0.1D AS d, double('NaN') AS n, 1.50BD AS m,
+        timestamp'2026-11-01 10:00:00.123456' AS t, timestamp_ntz'2026-11-01 10:00:00.123456' AS z,
+        date'2026-11-01' AS day, X'00FF' AS x, array(1, null) AS a, map('k', named_struct('f', 1.5D)) AS s,
+        true AS o, null AS v"""
+    frame = source(spark.sql(f"SELECT cast(null AS int) AS id, {values}"))
+    with split(conformed(frame, unique_key=["id"]), LENIENT, []) as checked:
+        quarantine.write(batch(), checked)
+    replay = quarantine.replay_frame(PIPELINE, "batch-1")
+    names = [column.name for column in replay.columns]
+    assert repr(replay.frame.select(names).collect()) == repr(frame.select(names).collect())
+    assert dict(replay.frame.select(names).dtypes) | {"v": "void"} == dict(frame.select(names).dtypes)
+
+
+def test_what_json_cannot_bring_back_is_refused(
+    spark: SparkSession,
+    quarantine: Quarantine,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> None:
+    frame = source(spark.sql("SELECT cast(null AS int) AS id, array(map(1, 2)) AS m"))
+    with split(conformed(frame, unique_key=["id"]), LENIENT, []) as checked:
+        quarantine.write(batch(), checked)
+    with pytest.raises(Unsupported, match="map<int,int>"):
+        quarantine.replay_frame(PIPELINE, "batch-1")
+
+
+def test_a_place_that_cannot_be_written_is_a_clear_error(
+    spark: SparkSession,
+    tmp_path: Path,
+    source: Callable[..., DataFrame],
+    conformed: Callable[..., Conformed],
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    made = conformed(source(spark.sql("SELECT 'x' AS id")), ID)
+    with (
+        split(made, LENIENT, []) as checked,
+        pytest.raises(DestinationError, match="cannot write the bad rows"),
+    ):
+        Quarantine(spark, str(tmp_path / "file")).write(batch(), checked)
+
+
+def test_ids_differ_between_batches(put: Callable[..., None], quarantine: Quarantine) -> None:
+    put(["x"])
+    put(["x"], "batch-2")
+    one, two = quarantine.rows(PIPELINE)
+    assert one.id != two.id
+    assert dataclasses.replace(one, id="", batch_id="") == dataclasses.replace(two, id="", batch_id="")
+    contents = [quarantine.replay_content(PIPELINE, name) for name in ("batch-1", "batch-2")]
+    assert contents[0] and contents[1] and contents[0].content_hash != contents[1].content_hash
