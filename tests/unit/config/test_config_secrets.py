@@ -63,6 +63,12 @@ def test_a_variable_that_is_not_set_is_the_only_problem_of_its_key(orders):
     ]
 
 
+def test_a_default_destination_that_is_not_set(project_file):
+    assert project_file("defaults:\n  destination: ${D}\n") == [
+        "2: defaults.destination: environment variable D is not set"
+    ]
+
+
 @pytest.mark.parametrize(
     "text",
     [
