@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import TableMarkers
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
 
@@ -95,7 +96,7 @@ class DeltaMarkers:
         missing = self.history(newer_than=-1 if newest is None else newest, latest=latest)
         rows = [row for entry in missing for row in self._rows(entry)]
         if rows:
-            frame = self._spark.createDataFrame(rows, _SCHEMA).coalesce(1)
+            frame = local_frame(self._spark, rows, _SCHEMA).coalesce(1)
             frame.write.format("delta").mode("append").save(self._path)
 
     def _copied(self) -> DataFrame | None:
@@ -111,7 +112,7 @@ class DeltaMarkers:
         restores = copied.where(F.col("kind") == _RESTORED)
         if len(content_hashes) <= _FEW_HASHES:
             return copied.where(F.col("content_hash").isin(list(content_hashes))).unionByName(restores)
-        wanted = self._spark.createDataFrame([(h,) for h in content_hashes], "content_hash string")
+        wanted = local_frame(self._spark, [(h,) for h in content_hashes], "content_hash string")
         return copied.join(wanted, "content_hash", "left_semi").select(*copied.columns).unionByName(restores)
 
     def _rows(self, entry: HistoryEntry) -> Iterable[tuple[Any, ...]]:

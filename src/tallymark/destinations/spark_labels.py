@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import SampleRow
-from tallymark.destinations.spark_sql import quoted, quoted_list
+from tallymark.destinations.spark_sql import local_frame, quoted, quoted_list
 from tallymark.errors import PlanError, TiedRows
 from tallymark.model.plan import (
     CURRENT,
@@ -190,7 +190,7 @@ def _written_rows(plan: Plan, incoming: DataFrame) -> DataFrame:
 
 def _no_rows(spark: SparkSession, plan: Plan) -> DataFrame:
     schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in plan.columns)
-    return spark.createDataFrame([], schema)
+    return local_frame(spark, [], schema)
 
 
 def _same_key(left: str, right: str, keys: tuple[str, ...]) -> SparkColumn:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 
 def quoted(name: str) -> str:
@@ -14,6 +19,16 @@ def quoted(name: str) -> str:
 
 def quoted_list(names: Sequence[str]) -> str:
     return ", ".join(quoted(name) for name in names)
+
+
+def local_frame(spark: SparkSession, rows: list[tuple[object, ...]], schema: str) -> DataFrame:
+    """A few rows known here. Through Arrow they become part of the plan; as Python objects they would each
+    time start Python workers to be read."""
+    fields = cast(StructType, StructType.fromDDL(schema))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
+    arrow = to_arrow_schema(fields)
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, arrow, strict=True)]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), fields)
 
 
 def condition(error: BaseException) -> str:

@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+from tallymark.config.secrets import redact
 from tallymark.errors import (
     CheckError,
     FileChanged,
@@ -190,7 +192,9 @@ def receipt_from_marker(job: Job, applied: Applied) -> Receipt:
 
 
 def failure_of(error: TallymarkError) -> Failure:
-    return Failure(error.code, error.message, error.hint, error.retry_safe, error.facts)
+    """Goes into ledger and reports, so secrets that a driver put into its message are taken out here."""
+    facts = json.loads(redact(json.dumps(error.facts, default=str)))
+    return Failure(error.code, redact(error.message), redact(error.hint), error.retry_safe, facts)
 
 
 def _blamed(batch: Batch, error: TallymarkError) -> tuple[str, ...] | None:

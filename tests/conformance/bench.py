@@ -1,0 +1,79 @@
+"""Drives one destination through plans, the way the flow does, without files and ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from oracle import Row
+from tallymark.destinations.contract import Commit, Destination
+from tallymark.destinations.spark_sql import local_frame
+from tallymark.model.marker import Marker
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+from tallymark.model.receipt import Counts
+from tallymark.model.settings import MergeSettings
+from tallymark.model.table import Column
+from tallymark.strategies.build import build_plan
+
+AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
+
+
+@dataclass
+class Bench:
+    spark: SparkSession
+    destination: Destination
+    table: str
+    sequence: int = 0
+    commits: list[Commit] = field(default_factory=list)
+
+    def plan(self, settings: MergeSettings, schema: str) -> Plan:
+        fields = StructType.fromDDL(schema).fields
+        incoming = [Column(f.name, f.dataType.simpleString()) for f in fields]
+        current = self.destination.inspect(self.table)
+        properties = self.destination.table_properties
+        return build_plan(self.table, settings, incoming, current, table_properties=properties)
+
+    def incoming(self, schema: str, rows: list[Row]) -> DataFrame:
+        names = StructType.fromDDL(schema).fieldNames()
+        values = [(*(row.get(name) for name in names), 0, 0, i) for i, row in enumerate(rows)]
+        technical = f"{schema}, {FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
+        return local_frame(self.spark, values, technical).persist()
+
+    def marker(self, content: str, counts: Counts, sequence: int | None = None) -> Marker:
+        return Marker(
+            batch_id=f"batch-{content}",
+            pipeline="test",
+            table_key=self.destination.table_key(self.table),
+            sequence=self.sequence if sequence is None else sequence,
+            fence=1,
+            content_hashes=(hash_of(content),),
+            as_of=AS_OF,
+            strategy="test",
+            counts=counts,
+        )
+
+    def load(
+        self, settings: MergeSettings, schema: str, rows: list[Row], content: str | None = None
+    ) -> Counts:
+        self.sequence += 1
+        plan = self.plan(settings, schema)
+        with self.destination.prepare(plan, self.incoming(schema, rows)) as prepared:
+            counts = prepared.counts
+            commit = prepared.commit(self.marker(content or f"c{self.sequence}", counts))
+        assert commit.disagreement == ""
+        self.commits.append(commit)
+        return counts
+
+    def rows(self) -> list[Row]:
+        current = self.destination.inspect(self.table)
+        assert current is not None
+        frame = self.destination._at_version(self.table, int(current.version))  # type: ignore[attr-defined]
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def hash_of(content: str) -> str:
+    return sha256(content.encode()).hexdigest()
