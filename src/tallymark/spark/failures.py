@@ -49,9 +49,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
 )
 
 # Ivy's summary lists every coordinate that it could not find or download, one per line.
-_UNRESOLVED = re.compile(
-    r":: ([\w.-]+)#([\w.-]+);([\w.-]+?)(?:!\S+)?(?:: not found|\s*::)?\s*$", re.MULTILINE
-)
+_UNRESOLVED = re.compile(r"(?m)^\s*:: ([\w.-]+)#([\w.-]+);([\w.-]+?)(?:!\S+|: not found)")
 
 
 def explain(log: str, log_path: Path, problem: BaseException) -> RuntimeUnavailable:
@@ -75,7 +73,7 @@ def explain(log: str, log_path: Path, problem: BaseException) -> RuntimeUnavaila
 def unresolved(log: str) -> list[str]:
     if "unresolved dependency" not in log and "download failed" not in log.lower():
         return []
-    return list(dict.fromkeys(":".join(found) for found in _UNRESOLVED.findall(log)))
+    return list(dict.fromkeys(":".join(parts) for parts in _UNRESOLVED.findall(log)))
 
 
 def _known_cause(log: str, problem: str) -> tuple[str, str]:

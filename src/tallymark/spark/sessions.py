@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
-from tallymark.spark import jvm
+from tallymark.spark import connect, jvm
 from tallymark.spark.jars import DELTA_PACKAGE
 from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
 
@@ -42,12 +41,14 @@ class Sessions:
         self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
         self._root: SparkSession | None = None
         self._engine: jvm.Engine | None = None
+        self._is_callers = False
 
     @classmethod
     def of(cls, spark: SparkSession) -> Sessions:
         """Sessions beside the caller's own, classic or Connect, which is neither changed nor stopped."""
         made = cls(SparkConfig(), home=Path())
         made._root = spark
+        made._is_callers = True
         return made
 
     @property
@@ -61,7 +62,7 @@ class Sessions:
                 self._root = self._start()
             root = self._root
         _require_delta(root)
-        session = _beside(root)
+        session = connect.beside(root) if connect.is_connect_session(root) else root.newSession()
         self._dress(session, root)
         return session
 
@@ -71,9 +72,15 @@ class Sessions:
                 self._engine.stop()
             elif self._root is not None and is_connect(self._config.master):
                 self._root.stop()
-            self._root = self._engine = None
+            if not self._is_callers:
+                self._root = self._engine = None
 
     def _start(self) -> SparkSession:
+        if self._is_callers:
+            raise RuntimeUnavailable(
+                "the Spark session that Tallymark was given has been stopped",
+                hint="give it one that runs, or none: then it starts its own",
+            )
         if is_connect(self._config.master):
             return self._connect()
         if running := jvm.running_session():
@@ -88,19 +95,10 @@ class Sessions:
                 "which a Connect session would break",
                 hint="use Spark Connect in a process of its own, or stop the other session first",
             )
-        server = self._config.master.split(";")[0]  # a token may follow
-        self._tell(f"connecting to {server}")
+        self._tell(f"connecting to {connect.shown(self._config.master)}")
         if ignored := [key for key in self._user if not key.startswith(_RUNTIME_PREFIXES)]:
             self._tell(f"spark.conf: {', '.join(ignored)} belong to the server, and are not used")
-        try:
-            session: SparkSession = SparkSession.builder.remote(self._config.master).create()
-            session.version  # noqa: B018  (nothing is sent before the first call)
-        except Exception as problem:
-            raise RuntimeUnavailable(
-                f"the Spark Connect server {server} cannot be used: {str(problem).splitlines()[0]}",
-                hint="check spark.master in tallymark.yaml and that the server is up",
-            ) from problem
-        return session
+        return connect.connect(self._config.master)
 
     def _dress(self, session: SparkSession, root: SparkSession) -> None:
         has = session.conf.getAll
@@ -113,19 +111,9 @@ class Sessions:
                 session.conf.set(key, value)
 
 
-def _beside(root: SparkSession) -> SparkSession:
-    """A new session on the same Spark. Connect has no newSession: it opens one by the same way in."""
-    if not _is_connect_session(root):
-        return root.newSession()
-    way_in = copy.copy(cast(Any, root).client._builder)
-    # An address that names a session would lead back into that very session.
-    way_in._params = {key: value for key, value in way_in._params.items() if key != way_in.PARAM_SESSION_ID}
-    return cast(SparkSession, cast(Any, type(root))(connection=way_in))
-
-
 def _require_delta(session: SparkSession) -> None:
     """A server or a Databricks cluster has Delta in ways of its own; a plain classic session must name it."""
-    if _is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if connect.is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return
     if "Delta" not in (session.conf.get("spark.sql.extensions", "") or ""):
         raise RuntimeUnavailable(
@@ -135,11 +123,7 @@ def _require_delta(session: SparkSession) -> None:
         )
 
 
-def _is_connect_session(session: SparkSession) -> bool:
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
 def _is_stopped(session: SparkSession) -> bool:
-    if _is_connect_session(session):
+    if connect.is_connect_session(session):
         return bool(cast(Any, session).is_stopped)
     return session._sc._jsc is None

@@ -144,3 +144,9 @@ def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None
 
 def test_beside_the_callers_own_session(server: str, tmp_path: Path) -> None:
     assert client(CALLERS_OWN, tmp_path, server) == "done\n"
+
+
+def test_a_server_that_is_not_there_is_told_at_once_and_without_the_token(tmp_path: Path) -> None:
+    told = client(NO_SERVER, tmp_path)
+    assert "sc://127.0.0.1:1 cannot be used" in told
+    assert "hidden-word" not in told

