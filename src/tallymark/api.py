@@ -54,7 +54,7 @@ from tallymark.model.report import (
 )
 from tallymark.model.settings import Strategy
 from tallymark.sources.discover import discover
-from tallymark.sources.read import infer_columns
+from tallymark.sources.infer import infer_columns
 from tallymark.spark import Sessions
 
 HOME = ".tallymark"  # of a project: logs, scratch, the default ledger

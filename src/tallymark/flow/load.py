@@ -87,7 +87,8 @@ def read_batch(job: Job, batch: Batch) -> SourceFrame:
         case BatchKind.FILES:
             return read_files(job.spark, job.task.source, job.task.rules, batch.files, job.task.root)
         case BatchKind.REPLAY:
-            return job.quarantine.replay_frame(job.task.pipeline, replayed_batch(batch))
+            replay = job.quarantine.replay_frame(job.task.pipeline, replayed_batch(batch))
+            return SourceFrame(replay.frame, replay.columns, batch.files)
         case BatchKind.FRAME:
             return _read_frame(job, batch)
 
