@@ -73,7 +73,7 @@ PLAN = PlanReport(
     table="silver.orders",
     strategy="upsert",
     shape="Merge",
-    reason="rows are matched by order_id",
+    reason="upsert: rows are matched by order_id",
     creates_table=False,
     counts=Counts(inserted=1, updated=1, rejected=1, total=3),
     files=("landing/orders/2.csv",),

@@ -31,8 +31,8 @@ def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_run_tells_what_each_pipeline_did(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for line in printed(["run"], capsys).splitlines() if "prints on stdout" not in line]
     assert lines == [
-        "pipeline       outcome  files  read  inserted  updated  unchanged  skipped  rejected   time",
-        "silver.orders  loaded       2     9         3        1          2        1         2  1.5 s",
+        "pipeline       outcome  new files  read  inserted  updated  unchanged  skipped  rejected   time",
+        "silver.orders  loaded           2     9         3        1          2        1         2  1.5 s",
         "silver.orders: warning: no unique_key",
         "silver.orders: recorded 1 commit that an earlier run had made without recording it",
         "silver.orders: landing/orders/2b.csv repeats landing/orders/2.csv: recorded, not loaded",
@@ -54,7 +54,7 @@ def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str])
         "silver.orders → table silver.orders",
         "  files     1: landing/orders/2.csv",
         "            2 files wait for further batches",
-        "  strategy  upsert, written as Merge: rows are matched by order_id",
+        "  shape     Merge: upsert: rows are matched by order_id",
         "  rows      3 read: 1 inserted, 1 updated, 1 rejected",
         "  schema    add column discount double",
         "  warning   2 rows of the table share a key",

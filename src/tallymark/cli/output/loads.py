@@ -72,7 +72,7 @@ def _grid(reports: Sequence[PipelineReport]) -> Grid:
         )
         for report, count in zip(reports, counts, strict=True)
     ]
-    numbers = ("files", "read", *shown, "time")
+    numbers = ("new files", "read", *shown, "time")
     return Grid(("pipeline", "outcome", *numbers), tuple(rows), frozenset(numbers))
 
 

@@ -45,7 +45,7 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
     yield Line(f"  files     {words.number(len(report.files))}: {words.names(report.files)}")
     if report.more_files:
         yield Line(f"            {words.plural(report.more_files, 'file')} wait for further batches")
-    yield Line(f"  strategy  {report.strategy}, written as {report.shape}: {report.reason}")
+    yield Line(f"  shape     {report.shape}: {report.reason}")
     counts = words.counts_in_words(report.counts)
     yield Line(f"  rows      {words.number(report.counts.total)} read: {counts}")
     for change in report.schema_changes:
