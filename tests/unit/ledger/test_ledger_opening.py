@@ -289,6 +289,15 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tallymark[postgres]" in refused(f"postgresql://u:{SECRET}@h/db").hint
 
 
+def test_a_driver_that_repeats_the_password_is_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object, **__: object) -> None:
+        raise psycopg.OperationalError(f"connection failed: host=h user=u password={SECRET}")
+
+    monkeypatch.setattr(psycopg.Connection, "connect", connect)
+    monkeypatch.setattr(psycopg, "connect", connect)
+    assert "password=***" in refused(f"postgresql://u:{SECRET}@h/db").message
+
+
 def test_a_ledger_shows_where_it_is_but_no_password(guarded: str) -> None:
     address = parse_address(guarded + "&sslpassword=wr0ng")
     assert SECRET not in repr(address)

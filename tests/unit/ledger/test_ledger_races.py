@@ -140,7 +140,7 @@ def held_open(ledger: Ledger, then: Callable[[], None], *given: SourceFile) -> N
     def slowly(tx: Tx) -> None:
         register(tx, PIPELINE, TABLE, given)
         registered.set()
-        other_ran_into_it.wait(1)
+        other_ran_into_it.wait(3)
 
     def other() -> None:
         registered.wait(30)
