@@ -1,0 +1,50 @@
+"""Which files make a batch: pure, so every corner is cheap to ask."""
+
+from __future__ import annotations
+
+from tallymark.flow.choose import Choice, choose
+from tallymark.ledger.facts import WaitingFile
+from tallymark.model.batch import FileState, SourceFile
+
+
+def waiting(name: str, state: FileState = FileState.PENDING, attempts: int = 0, size: int = 1) -> WaitingFile:
+    return WaitingFile(SourceFile(name, size, 0, name), state, attempts, "")
+
+
+def chosen(entries: list[WaitingFile], ordered: bool = True, files: int = 10, size: int = 100, aside: set[str] | None = None) -> tuple[list[str], list[str]]:  # fmt: skip
+    choice: Choice = choose(
+        entries, ordered=ordered, max_files=files, max_bytes=size, max_attempts=3, set_aside=aside or set()
+    )
+    return [file.path for file in choice.files], list(choice.held_back)
+
+
+FAILED = FileState.FAILED
+
+
+def test_all_that_fit() -> None:
+    assert chosen([waiting("a"), waiting("b")]) == (["a", "b"], [])
+    assert chosen([]) == ([], [])
+
+
+def test_limits_end_a_batch_but_one_file_always_fits() -> None:
+    assert chosen([waiting("a"), waiting("b"), waiting("c")], files=2) == (["a", "b"], [])
+    assert chosen([waiting("a", size=60), waiting("b", size=60)]) == (["a"], [])
+    assert chosen([waiting("a", size=1000), waiting("b")]) == (["a"], [])
+
+
+def test_a_file_that_failed_for_good_stops_the_ordered_ones_after_it() -> None:
+    entries = [waiting("a"), waiting("b", FAILED, 3), waiting("c")]
+    assert chosen(entries) == (["a"], ["c"])
+    assert chosen(entries[1:]) == ([], ["c"])
+    assert chosen(entries, ordered=False) == (["a", "c"], [])
+
+
+def test_a_file_that_failed_in_this_run_is_left_for_the_next() -> None:
+    assert chosen([waiting("a"), waiting("b")], aside={"a"}) == ([], ["b"])
+    assert chosen([waiting("a"), waiting("b")], aside={"a"}, ordered=False) == (["b"], [])
+
+
+def test_a_file_that_failed_before_is_tried_alone() -> None:
+    entries = [waiting("a"), waiting("b", FAILED, 1), waiting("c")]
+    assert chosen(entries) == (["a"], [])
+    assert chosen(entries[1:]) == (["b"], [])

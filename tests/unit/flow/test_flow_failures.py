@@ -1,0 +1,232 @@
+"""Bad input ends in a clear error, nothing is half-written, and what can go on goes on."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from shop import ORDERS, Shop, csv
+
+from tallymark.errors import ConfigError
+from tallymark.flow import load as load_module
+from tallymark.ledger.ledger import Ledger
+from tallymark.model.report import Outcome, PipelineReport
+
+EVENTS = "source: {files: 'landing/events/*'}\nmerge_strategy: append_only\n"
+TRUNCATED = gzip.compress(os.urandom(200_000).hex().encode())[:50_000]
+
+
+def failure(report: PipelineReport) -> str:
+    assert report.outcome is Outcome.FAILED
+    return " | ".join(f"{f.code} {f.message} -> {f.hint}" for f in report.failures)
+
+
+def test_a_failed_file_holds_back_those_after_it(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    broken = shop.drop("orders/2.csv.gz", TRUNCATED)
+    shop.drop("orders/3.csv", csv("1,paid,1.00"))
+    report = shop.run()
+    assert str(broken) in failure(report)
+    assert shop.rows() == [(1, "new")]
+    assert [Path(path).name for path in report.held_back] == ["3.csv"]
+    broken.write_bytes(gzip.compress(csv("2,new,1.00").encode()))
+    shop.load()
+    assert shop.rows() == [(1, "paid"), (2, "new")]
+
+
+def test_where_order_does_not_matter_the_rest_goes_on(shop: Shop) -> None:
+    shop.pipeline("silver.orders", EVENTS)
+    shop.drop("events/1.csv", "id\n1\n")
+    broken = shop.drop("events/2.csv.gz", TRUNCATED)
+    shop.drop("events/3.csv", "id\n3\n")
+    report = shop.run()
+    assert str(broken) in failure(report)
+    assert report.held_back == ()
+    assert shop.rows("silver.orders", "id") == [("1",), ("3",)]
+
+
+def test_after_the_last_attempt_a_file_waits_for_requeue(shop: Shop) -> None:
+    broken = shop.drop("orders/2.csv.gz", TRUNCATED)
+    for _ in range(3):
+        shop.run()
+    stuck = shop.run()
+    assert "requeue" in failure(stuck) and "3 times" in failure(stuck)
+    with shop.open() as project:
+        assert project.status()[0].failed_files[0][:2] == (str(broken), 3)
+        assert project.requeue("silver.orders") == 1
+    assert str(broken) in failure(shop.run())
+
+
+def test_one_schema_of_many_that_does_not_fit_is_found(shop: Shop) -> None:
+    for number in (1, 2, 3):
+        shop.drop(f"orders/{number}.csv", csv(f"{number},new,1.00"))
+    shop.drop("orders/4.csv", "order,status\n4,new\n")
+    report = shop.run()
+    assert "order_id" in failure(report)
+    assert shop.rows() == [(1, "new"), (2, "new"), (3, "new")]
+    with shop.open() as project:
+        (path, attempts, _), *others = project.status()[0].failed_files
+    assert (Path(path).name, attempts, others) == ("4.csv", 1, [])
+
+
+def test_bad_rows_are_kept_with_their_place(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,1.00", "x,new,1.00", "3,new,2.00", "4,new,1,00"))
+    report = shop.load()
+    assert (report.counts.inserted, report.counts.rejected, report.counts.total) == (2, 2, 4)
+    with shop.open() as project:
+        bad = sorted(project.quarantine_show("silver.orders"), key=lambda row: row.row or 0)
+        places = [(row.row, row.column, Path(row.file).name) for row in bad]
+        assert places == [(2, "order_id", "1.csv"), (4, "", "1.csv")]
+        dropped = project.quarantine_drop("silver.orders", bad[0].batch_id)
+        assert (dropped, project.quarantine_list()) == (2, [])
+
+
+def test_a_replay_is_exactly_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = EVENTS + "columns: [{name: at, type: date, format: FORMAT}]\nquarantine: {max_fraction: 1.0}\n"
+    shop.pipeline("silver.orders", events.replace("FORMAT", "yyyy-MM-dd"))
+    shop.drop("events/1.csv", "id,at\n1,2026-11-01\n2,01/11/2026\n3,nonsense\n")
+    assert shop.load().counts.rejected == 2
+    shop.pipeline("silver.orders", events.replace("FORMAT", "dd/MM/yyyy"))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt), shop.open() as project:
+        patched.setattr(Ledger, "commit_batch", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        project.quarantine_replay("silver.orders")
+    for _ in range(2):
+        with shop.open() as project:
+            report = project.quarantine_replay("silver.orders")
+            assert report.outcome is Outcome.NOTHING_NEW
+        assert shop.rows("silver.orders", "id") == [("1",), ("2",)]
+    with shop.open() as project:
+        assert [row.raw for row in project.quarantine_show("silver.orders")] == ['{"id":"3","at":"nonsense"}']
+
+
+def test_too_many_bad_rows_fail_the_batch_with_nothing_written(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("x,new,1.00", "y,new,1.00", "3,new,1.00"))
+    told = failure(shop.run())
+    assert "TM301" in told and "1.csv" in told
+    assert not (shop.root / "warehouse/silver/orders").exists()
+    with shop.open() as project:
+        assert project.quarantine_list() == []
+
+
+def test_a_forgotten_key_never_wipes_a_table(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,1.00", "2,new,1.00"))
+    shop.load()
+    shop.pipeline("silver.orders", ORDERS.replace("unique_key: [order_id]\n", ""))
+    shop.drop("orders/2.csv", csv("3,new,1.00"))
+    told = failure(shop.run())
+    assert "TM401" in told and "unique_key" in told
+    assert len(shop.rows()) == 2
+    report = shop.load(allow_deletes=True)
+    assert (shop.rows(), "unique_key" in report.warnings[0]) == ([(3, "new")], True)
+
+
+def test_a_typo_in_the_strategy_touches_nothing(shop: Shop) -> None:
+    shop.pipeline("silver.orders", ORDERS.replace("upsert", "upsrt"))
+    with pytest.raises(ConfigError, match="upsert"):
+        shop.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rows"),
+    [
+        ("empty.csv", b"", []),
+        ("header_only.csv", b"order_id,status,Amt\n", []),
+        ("bom.csv", b"\xef\xbb\xbforder_id,status,Amt\n1,new,1.00\n", [(1, "new")]),
+        ("windows.csv", b"order_id,status,Amt\r\n1,new,1.00\r\n", [(1, "new")]),
+        ("long.csv", b"order_id,status,Amt\n1," + b"x" * 10_000_000 + b",1.00\n", [(1, "x" * 10_000_000)]),
+        ("reordered.csv", b"Amt,order_id,status\n1.00,1,new\n", [(1, "new")]),
+        ("quoted.csv", b'order_id,status,Amt\n1,"a\nb",1.00\n', [(1, "a\nb")]),
+    ],
+    ids=["empty", "header only", "BOM", "CRLF", "10 MB line", "reordered", "quoted newline"],
+)
+def test_odd_but_good_files(shop: Shop, name: str, content: bytes, rows: list[Any]) -> None:
+    shop.drop(f"orders/{name}", content)
+    shop.load()
+    table = shop.root / "warehouse/silver/orders"
+    assert (shop.rows() if table.exists() else []) == rows
+
+
+def test_broken_utf8_is_a_bad_row(shop: Shop) -> None:
+    shop.drop("orders/1.csv", b"order_id,status,Amt\n1,caf\xe9,1.00\n2,new,1.00\n")
+    report = shop.load()
+    assert (report.counts.rejected, shop.rows()) == (1, [(2, "new")])
+
+
+def test_a_parquet_file_with_another_schema(shop: Shop) -> None:
+    shop.pipeline("silver.orders", ORDERS.replace("landing/orders/*", "landing/orders/*.parquet"))
+    good = {"order_id": [1], "status": ["new"], "Amt": ["1.00"]}
+    pq.write_table(pa.table(good), shop.root / "landing/orders/1.parquet")
+    pq.write_table(pa.table({**good, "status": [{"a": 1}]}), shop.root / "landing/orders/2.parquet")
+    told = failure(shop.run())
+    assert "status" in told and "struct" in told
+    assert shop.rows() == [(1, "new")]
+
+
+def test_a_folder_named_like_a_file(shop: Shop) -> None:
+    (shop.root / "landing/orders/1.csv").mkdir()
+    shop.drop("orders/2.csv", csv("2,new,1.00"))
+    shop.load()
+    assert shop.rows() == [(2, "new")]
+
+
+def test_a_missing_folder_is_named(shop: Shop) -> None:
+    shop.pipeline("silver.orders", ORDERS.replace("landing/orders", "landing/order"))
+    told = failure(shop.run())
+    assert "landing/order" in told and "orders" in told
+
+
+def test_a_destination_that_is_not_a_table(shop: Shop) -> None:
+    place = shop.root / "warehouse/silver/orders"
+    place.mkdir(parents=True)
+    (place / "precious.csv").write_text("a\n1\n")
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    assert "TM501" in failure(shop.run())
+    assert sorted(path.name for path in place.iterdir()) == ["precious.csv"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_not_be_read(shop: Shop) -> None:
+    path = shop.drop("orders/1.csv", csv("1,new,1.00"))
+    path.chmod(0)
+    assert str(path) in failure(shop.run())
+
+
+def test_a_dangling_link_is_told_and_holds_its_place(shop: Shop) -> None:
+    (shop.root / "landing/orders/2.csv").symlink_to("nowhere")
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    shop.drop("orders/3.csv", csv("3,new,1.00"))
+    report = shop.run()
+    assert shop.rows()[0] == (1, "new")
+    assert report.outcome in (Outcome.FAILED, Outcome.LOADED)
+
+
+def test_content_that_changes_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shop.drop("orders/1.csv", csv("1,new,1.00"))
+    recheck = load_module.recheck
+
+    def changed_first(files: Any, root: Path, spark: Any) -> None:
+        path.write_text(csv("1,changed,1.00"))
+        recheck(files, root, spark)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(load_module, "recheck", changed_first)
+        assert "TM202" in failure(shop.run())
+    assert not (shop.root / "warehouse/silver/orders").exists()
+    shop.load()
+    assert shop.rows() == [(1, "changed")]
+
+
+def test_one_failing_pipeline_harms_no_other(shop: Shop) -> None:
+    shop.pipeline("bronze.events", EVENTS)
+    shop.drop("events/1.csv", "id\n1\n")
+    shop.drop("orders/1.csv.gz", TRUNCATED)
+    with shop.open() as project:
+        report = project.run()
+    outcomes = {p.pipeline: p.outcome for p in report.pipelines}
+    assert outcomes == {"bronze.events": Outcome.LOADED, "silver.orders": Outcome.FAILED}
+    assert not report.ok

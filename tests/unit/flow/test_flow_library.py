@@ -1,0 +1,73 @@
+"""`tm.merge` and `tm.plan` on the caller's own session, without a project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tallymark as tm
+from delta_rs import rows_of
+from tallymark.errors import ConfigError, PlanError, SourceError, TooManyBadRows
+
+
+def rows(path: Path) -> list[tuple[object, ...]]:
+    return sorted((row["id"], row["name"]) for row in rows_of(path))
+
+
+def test_merging_a_frame(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "lake/people"
+    first = spark.sql("SELECT * FROM VALUES (1, 'a'), (2, 'b') AS t(id, name)")
+    second = spark.sql("SELECT * FROM VALUES (2, 'b'), (3, 'c'), (1, 'z') AS t(id, name)")
+    assert tm.merge(first, target, unique_key="id").inserted == 2
+    planned = tm.plan(second, target, unique_key="id")
+    receipt = tm.merge(second, target, unique_key="id")
+    assert (receipt.inserted, receipt.updated, receipt.unchanged, receipt.total) == (1, 1, 1, 3)
+    assert planned.counts == receipt.counts
+    assert rows(target) == [(1, "z"), (2, "b"), (3, "c")]
+
+
+def test_a_frame_with_an_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "lake/people"
+    frame = spark.sql("SELECT 1 AS id, 'a' AS name")
+    assert tm.merge(frame, target, strategy="append_only", content_id="day-1").inserted == 1
+    again = tm.merge(frame, target, strategy="append_only", content_id="day-1")
+    assert (again.already_applied, again.inserted, rows(target)) == (True, 0, [(1, "a")])
+    assert tm.merge(frame, target, strategy="append_only").inserted == 1
+
+
+def test_files_are_applied_once(spark: SparkSession, tmp_path: Path) -> None:
+    target = tmp_path / "lake/people"
+    (tmp_path / "1.csv").write_text("id,name\n1,a\n")
+    glob = str(tmp_path / "*.csv")
+    settings = {"strategy": "append_only", "spark": spark}
+    assert tm.merge(glob, target, **settings).inserted == 1  # type: ignore[arg-type]
+    (tmp_path / "2.csv").write_text("id,name\n2,b\n")
+    assert tm.merge(glob, target, **settings).inserted == 1  # type: ignore[arg-type]
+    assert tm.merge(glob, target, **settings).already_applied  # type: ignore[arg-type]
+    assert rows(target) == [("1", "a"), ("2", "b")]
+
+
+def test_the_callers_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    before = dict(spark.conf.getAll)
+    tm.merge(spark.range(3), tmp_path / "t", strategy="append_only")
+    assert dict(spark.conf.getAll) == before
+    assert spark.catalog.listTables("global_temp") == []
+
+
+def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    frame, target = spark.range(1), tmp_path / "t"
+    with pytest.raises(ConfigError, match="unique_key"):
+        tm.merge(frame, target, uniqe_key="id")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="upsert"):
+        tm.merge(frame, target, strategy="upsrt", unique_key="id")
+    with pytest.raises(PlanError, match="unique_key"):
+        tm.merge(frame, target)
+    with pytest.raises(PlanError, match="no column ident"):
+        tm.merge(frame, target, strategy="incremental", unique_key="id", watermark_column="ident")
+    with pytest.raises(SourceError):
+        tm.merge(str(tmp_path / "none/*.csv"), target, unique_key="id", spark=spark)
+    with pytest.raises(TooManyBadRows, match="null key"):
+        tm.merge(spark.sql("SELECT CAST(NULL AS INT) AS id"), target, unique_key="id")
+    assert not target.exists()

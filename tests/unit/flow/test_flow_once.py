@@ -1,0 +1,180 @@
+"""A content is applied once, whatever dies when."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from shop import Shop, csv
+
+from tallymark.destinations.delta import DeltaDestination
+from tallymark.destinations.delta_write import DeltaPrepared
+from tallymark.errors import CommitUnknown
+from tallymark.ledger.ledger import Ledger
+from tallymark.model.report import Outcome
+
+
+class Killed(BaseException):
+    """Stands for the death of the process at one step; real kills are in tests/crash."""
+
+
+def dies(*args: Any, **kwargs: Any) -> None:
+    raise Killed
+
+
+def test_a_load_and_what_another_reader_finds(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50", "2,new,7.00"))
+    shop.drop("orders/2.csv", csv("2,paid,7.00", "3,new,0.10"))
+    report = shop.load()
+    assert report.counts.as_dict() == {
+        **{"inserted": 3, "updated": 0, "deleted": 0, "unchanged": 0, "skipped": 1, "rejected": 0, "total": 4}
+    }
+    assert shop.rows("silver.orders", "order_id", "status", "amount") == [
+        (1, "new", Decimal("10.50")),
+        (2, "paid", Decimal("7.00")),
+        (3, "new", Decimal("0.10")),
+    ]
+    files = dict(shop.rows("silver.orders", "order_id", "_source_file"))
+    assert files[1].endswith("landing/orders/1.csv") and files[2].endswith("landing/orders/2.csv")
+
+
+def test_the_second_run_changes_nothing(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    version = shop.version()
+    again = shop.load()
+    assert again.outcome is Outcome.NOTHING_NEW
+    assert (again.counts.total, again.receipts, shop.version()) == (0, (), version)
+
+
+def test_a_touched_file_is_hashed_again_but_not_loaded(shop: Shop) -> None:
+    path = shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    assert shop.load().outcome is Outcome.NOTHING_NEW
+    assert shop.version() == 0
+
+
+def test_the_same_content_under_another_name_is_a_duplicate(shop: Shop) -> None:
+    first = shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    second = shop.drop("orders/2.csv", csv("1,new,10.50"))
+    report = shop.load()
+    assert report.discovery.duplicates == ((str(second), str(first)),)
+    assert (report.outcome, shop.version()) == (Outcome.NOTHING_NEW, 0)
+    with shop.open() as project:
+        assert project.status()[0].files == {"COMMITTED": 1, "DUPLICATE": 1}
+
+
+def test_a_lost_ledger_is_rebuilt_from_the_markers(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    shop.drop("orders/2.csv", csv("1,paid,10.50"))
+    shop.load()
+    shop.lose_ledger()
+    report = shop.load()
+    assert (report.outcome, len(report.recovered), shop.version()) == (Outcome.NOTHING_NEW, 2, 1)
+    with shop.open() as project:
+        records = project.history("silver.orders")
+    assert [record.batch_id for record in reversed(records)] == shop.markers()
+    assert [record.receipt.counts.updated for record in records if record.receipt] == [1, 0]
+    shop.drop("orders/3.csv", csv("1,shipped,10.50"))
+    shop.load()
+    assert shop.rows() == [(1, "shipped")]
+
+
+def test_dying_between_commit_and_record(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Ledger, "commit_batch", dies)
+        shop.run()
+    report = shop.load()
+    assert (len(report.recovered), report.receipts, shop.version()) == (1, (), 0)
+    assert shop.rows() == [(1, "new")]
+
+
+def test_dying_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(DeltaPrepared, "commit", dies)
+        shop.run()
+    report = shop.load()
+    assert (len(report.receipts), len(report.recovered)) == (1, 0)
+    with shop.open() as project:
+        assert project.history()[0].attempts == 2
+
+
+def test_an_old_file_never_overwrites_a_newer_one(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lost update: file 1 is applied and its record lost, file 2 comes, file 1 is claimed again."""
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Ledger, "commit_batch", dies)
+        shop.run()
+    shop.drop("orders/2.csv", csv("1,paid,10.50"))
+    shop.load()
+    assert shop.rows() == [(1, "paid")]
+    assert shop.load().outcome is Outcome.NOTHING_NEW
+
+
+def test_a_lost_answer_is_settled_by_the_marker(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit: Callable[..., Any] = DeltaPrepared.commit
+
+    def commits_and_loses_the_answer(self: DeltaPrepared, marker: Any) -> None:
+        commit(self, marker)
+        raise CommitUnknown("the answer got lost")
+
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaPrepared, "commit", commits_and_loses_the_answer)
+        report = shop.run()
+    assert (report.outcome, report.failures[0].code) == (Outcome.FAILED, "TM504")
+    report = shop.load()
+    assert (len(report.recovered), shop.version(), shop.rows()) == (1, 0, [(1, "new")])
+
+
+def test_a_foreign_commit_between_plan_and_apply(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    shop.drop("orders/2.csv", csv("1,paid,10.50", "2,new,1.00"))
+    commit: Callable[..., Any] = DeltaPrepared.commit
+    interfered: list[bool] = []
+
+    def after_somebody_else(self: DeltaPrepared, marker: Any) -> Any:
+        if not interfered:
+            interfered.append(True)
+            table = shop.root / "warehouse/silver/orders"
+            shop.spark.sql(f"INSERT INTO delta.`{table}` (order_id, status) VALUES (2, 'theirs')")
+        return commit(self, marker)
+
+    monkeypatch.setattr(DeltaPrepared, "commit", after_somebody_else)
+    report = shop.load()
+    assert (report.counts.updated, report.counts.inserted) == (2, 0)
+    assert shop.rows() == [(1, "paid"), (2, "new")]
+
+
+def test_markers_that_were_not_copied_are_healed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            DeltaDestination, "settle", lambda self, table: (_ for _ in ()).throw(OSError("full"))
+        )
+        assert "markers were not copied" in shop.load().warnings[0]
+    shop.drop("orders/2.csv", csv("2,new,10.50"))
+    shop.load()
+    marker_table = shop.spark.read.format("delta").load(
+        f"{shop.root}/warehouse/silver/orders/_tallymark/applied"
+    )
+    assert marker_table.select("content_hash").distinct().count() == 2
+
+
+def test_a_dropped_table_is_loaded_anew_only_after_recovery(shop: Shop) -> None:
+    """The ledger believes what it recorded; markers are asked when there is something to load."""
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    shop.lose_ledger()
+    shutil.rmtree(shop.root / "warehouse/silver/orders")
+    assert shop.load().counts.inserted == 1
