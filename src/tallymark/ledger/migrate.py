@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -11,16 +12,19 @@ from tallymark.ledger import migrations
 from tallymark.ledger.database import Database, Tx
 from tallymark.ledger.schema import HEAD, VERSION_TABLE
 
+_ALEMBIC = threading.Lock()  # its `op` and `context` are one per process, whatever the database
 _LOCK = 0x7A11_3A4C  # PostgreSQL's advisory lock for migrations; SQLite's BEGIN IMMEDIATE is one already
 
 
 def migrate(database: Database) -> None:
     """1. Look at the version without any lock: a ledger is opened much more often than changed.
-    2. Else take the lock, so that of two processes on a fresh ledger one waits,
+    2. Else take the locks, so that of two threads or processes on a fresh ledger one waits,
     3. look again, and upgrade in the same transaction: a killed upgrade leaves nothing behind.
     """
     if database.read(version) != HEAD:
-        database.write(_upgrade)
+        # Always this lock before the database's: the other order could leave two threads waiting.
+        with _ALEMBIC:
+            database.write(_upgrade)
 
 
 def version(tx: Tx) -> str | None:

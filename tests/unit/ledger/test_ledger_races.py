@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +75,17 @@ def test_threads_open_a_fresh_ledger_at_once(url: str) -> None:
     def work(number: int) -> int:
         barrier.wait()
         return open_and_write(url, f"{number}.csv")
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == [1] * 6
+
+
+def test_threads_open_different_fresh_ledgers_at_once(tmp_path: Path) -> None:
+    barrier = threading.Barrier(6)
+
+    def work(number: int) -> int:
+        barrier.wait()
+        return open_and_write(f"sqlite:///{tmp_path}/{number}.db", "a.csv")
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(work, range(6))) == [1] * 6
