@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from deliveries import DAYS, deliver
-from tallymark.api import Project
 
+from tallymark.api import Project
 from tallymark.cli import output, screen
 from tallymark.cli.blocks import Answer, Line, Tone
 from tallymark.model.report import Outcome, RunReport
@@ -99,8 +99,7 @@ def show_quarantine(project: Project) -> None:
 
 def where_to_look(folder: Path, seconds: float) -> None:
     title(f"Done in {seconds:.0f} seconds. Where to look next")
-    here = shown(folder)
-    say(f"  cd {here}            the project: tallymark.yaml, pipelines/, landing/, warehouse/")
+    say(f"  cd {shown(folder)}")
     say("  tallymark status     every pipeline and its files")
     say("  tallymark history    every batch and what it did")
     say("  Put a file of your own into landing/orders/ and call tallymark plan, then tallymark run.")

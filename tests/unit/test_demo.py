@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+
+from delta_rs import rows_of
 
 DEMO = Path(__file__).parents[2] / "examples" / "shop" / "demo.py"
 
@@ -35,7 +36,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def rows(folder: Path, table: str, order_by: str) -> list[dict[str, Any]]:
     """Without provenance, which has a test of its own."""
-    content = DeltaTable(folder / "warehouse" / table).to_pyarrow_table().to_pylist()
+    content = rows_of(folder / "warehouse" / table)
     plain = [{name: value for name, value in row.items() if not name.startswith("_")} for row in content]
     return sorted(plain, key=lambda row: str(row[order_by]))
 
@@ -111,7 +112,7 @@ def test_events_are_all_there_twins_too(demo: tuple[Path, str]) -> None:
 
 def test_every_row_says_which_file_last_changed_it(demo: tuple[Path, str]) -> None:
     folder, _ = demo
-    content = DeltaTable(folder / "warehouse" / "silver" / "orders").to_pyarrow_table().to_pylist()
+    content = rows_of(folder / "warehouse" / "silver" / "orders")
     days = {row["order_id"]: Path(row["_source_file"]).stem for row in content}
     assert days == {
         1001: "2026-11-01",  # came again on the second day, unchanged

@@ -36,10 +36,9 @@ def quarantine_show(
         return Answer(result={"rows": len(rows), "file": exported}, blocks=(line,))
     if not rows:
         return Answer(result=[], blocks=(Line(f"no rows of {pipeline} are in quarantine", Tone.GOOD),))
-    headers = ("id", "file", "row", "column", "reason", "content")
+    headers = ("file", "row", "column", "reason", "content")
     cells = tuple(
         (
-            row.id,
             words.path(row.file),
             "?" if row.row is None else words.number(row.row),
             row.column,
@@ -51,6 +50,7 @@ def quarantine_show(
     blocks: list[Block] = [
         Grid(headers, cells, frozenset({"row"})),
         Line(f"repair the cause, then: tallymark quarantine replay {pipeline}", Tone.DIM),
+        Line("--json shows the ids of rows, for quarantine drop --id", Tone.DIM),
     ]
     if len(rows) >= limit:
         blocks.insert(1, Line(f"the first {words.number(limit)}; see more with --limit", Tone.DIM))

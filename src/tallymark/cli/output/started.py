@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tallymark.cli.blocks import Answer, Block, Code, Line, Tone
+from tallymark.cli.output import words
 
 
 def init(folder: Path, created: Sequence[Path], pipeline: str | None) -> Answer:
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
-    blocks: list[Block] = [Line(f"wrote {path}") for path in created]
+    blocks: list[Block] = [Line(f"wrote {words.path(str(path))}") for path in created]
     blocks.append(Line(f"see what it would load:  {there}tallymark plan", Tone.GOOD))
     blocks.append(Line(f"then load it:            {there}tallymark run", Tone.GOOD))
     if not pipeline:
