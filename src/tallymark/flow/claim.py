@@ -159,7 +159,10 @@ class Claim:
 def waiting_in_order(job: Job, unhashed: Collection[str] = ()) -> list[WaitingFile]:
     """Registered files that are not loaded, in the order in which they apply; files that could not even
     be hashed hold their places."""
-    entries = {entry.file.path: entry for entry in job.ledger.waiting_files(job.task.pipeline)}
+    entries = {
+        entry.file.path: entry
+        for entry in job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
+    }
     for path in set(unhashed) - entries.keys():
         entries[path] = WaitingFile(SourceFile(path, 0, 0, ""), FileState.FAILED, 0, "cannot be read")
     files = [e.file for e in entries.values() if not e.file.path.startswith(REPLAY_PREFIX)]

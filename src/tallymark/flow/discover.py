@@ -20,7 +20,7 @@ class Discovered:
 
 
 def discover(job: Job) -> Discovered:
-    found = look_for_files(job, job.ledger.known_files(job.task.pipeline))
+    found = look_for_files(job, job.ledger.known_files(job.task.pipeline, table_key=job.table_key))
     registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
     job.ledger.forget_vanished(job.task.pipeline, found.listed_paths)
     return Discovered(

@@ -64,7 +64,7 @@ def _explain(
 
 def _next_batch(job: Job) -> tuple[Batch | None, int]:
     for open_batch in job.ledger.open_batches(job.table_key):
-        return open_batch, len(job.ledger.waiting_files(job.task.pipeline))
+        return open_batch, len(job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key))
     waiting = _waiting_with_unregistered(job)
     task = job.task
     choice = choose(
@@ -91,11 +91,11 @@ def _next_batch(job: Job) -> tuple[Batch | None, int]:
 def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
     """What a run would register now, without registering it: new contents that neither the ledger nor the
     table knows."""
-    known = job.ledger.known_files(job.task.pipeline)
+    known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
     found = look_for_files(job, known)
     entries = {
         e.file.path: e
-        for e in job.ledger.waiting_files(job.task.pipeline)
+        for e in job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
         if e.file.path in found.listed_paths
     }
     first_with_content: dict[str, SourceFile] = {}

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from shop import Shop, csv
+from shop import ORDERS, Shop, csv
 
 from tallymark.destinations.delta import DeltaDestination
 from tallymark.destinations.delta_write import DeltaPrepared
@@ -178,3 +178,11 @@ def test_a_dropped_table_is_loaded_anew_only_after_recovery(shop: Shop) -> None:
     shop.lose_ledger()
     shutil.rmtree(shop.root / "warehouse/silver/orders")
     assert shop.load().counts.inserted == 1
+
+
+def test_a_pipeline_that_gets_another_table_loads_everything_into_it(shop: Shop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,10.50"))
+    shop.load()
+    shop.pipeline("silver.orders", ORDERS + "table: silver.orders_v2\n")
+    assert shop.load().counts.inserted == 1
+    assert shop.rows("silver.orders_v2") == [(1, "new")]
