@@ -10,6 +10,7 @@ tm.Project("shop").run("silver.orders")
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -34,7 +35,7 @@ from tallymark.flow import direct, doctor
 from tallymark.flow.direct import MergeOptions
 from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.job import Job
-from tallymark.flow.jobs import HOST, pipeline_job, select_pipelines
+from tallymark.flow.jobs import pipeline_job, select_pipelines
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_pipeline, run_side_by_side
@@ -177,7 +178,7 @@ class Project:
     ) -> RunReport:
         chosen = [pipeline.name for pipeline in select_pipelines(self._project, pipelines)]
         started_at, started, ledger = _now(), time.monotonic(), self._ledger()
-        run_id = ledger.start_run(self.name, command, host=HOST, pid=os.getpid())
+        run_id = ledger.start_run(self.name, command, host=socket.gethostname(), pid=os.getpid())
         jobs = self._jobs(chosen, ledger, run_id, allow_deletes) if chosen else []
         reports = run_side_by_side(jobs, work, self._project.config.parallel)
         report = RunReport(run_id, self.name, reports, started_at, time.monotonic() - started)

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -92,6 +92,10 @@ def _match(source: t.StructType, rules: Sequence[ColumnConfig], table: TableShap
         targets += [_target(field, rule, table) for rule in matching or (None,)]
     for missing in (rule for left in by_source.values() for rule in left):
         targets.append(_absent(missing, table))
+    if not source.fields and table:  # an empty file: no rows, and the table's columns
+        held = {target.column.name.casefold() for target in targets}
+        rest = [c for c in table.columns if c.name.casefold() not in held and not is_provenance(c.name)]
+        targets += [_Target(column, None, None, None) for column in rest]
     _check_names(targets)
     return targets
 
@@ -191,7 +195,8 @@ def _name_problem(name: str) -> str:
 
 
 def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.StructType) -> None:
-    held = {target.column.name.casefold() for target in targets if target.source is not None}
+    empty = not source.fields
+    held = {target.column.name.casefold() for target in targets if empty or target.source is not None}
     for name in needed:
         if name.casefold() in held:
             continue
@@ -199,7 +204,7 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
         looked_for = rule.source or rule.name if rule else name
         spelling = {field.casefold(): field for field in source.names}
         near = [spelling[n] for n in difflib.get_close_matches(looked_for.casefold(), spelling, n=3)]
-        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(source.names)}"
+        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(source.names) or 'none'}."
         raise CheckError(
             f"column {name} is required, but the source has no column {looked_for}",
             hint=f"{has} A rule under `columns` renames: {{from: {near[0] if near else '…'}, name: {name}}}",
@@ -236,7 +241,8 @@ def _check_patterns(frame: DataFrame, rules: Sequence[ColumnConfig]) -> None:
 def _judged(
     frame: DataFrame, source: t.StructType, targets: Sequence[_Target], keys: set[str], needed: set[str]
 ) -> DataFrame:
-    """Three projections, which Spark fuses into one stage; each value is cast once."""
+    """One projection after another, so that each value is cast once and each reason found once; Spark
+    runs them in one stage."""
     typed = [f"_tm_typed_{at}" for at in range(len(targets))]
     present = set(frame.columns)
     kept = [name for name in (*TECHNICAL_COLUMNS, POSITION) if name in present]
@@ -251,10 +257,16 @@ def _judged(
         corrupt.alias(CORRUPT),
         *[_value(target).alias(name) for target, name in zip(targets, typed, strict=True)],
     )
-    problems = _problems(targets, typed, keys, needed)
+    reasons = {
+        f"_tm_reason_{at}": (target, reason)
+        for at, (target, name) in enumerate(zip(targets, typed, strict=True))
+        if (reason := _reason(target, F.col(name), keys, needed)) is not None
+    }
+    reasoned = cast.select("*", *[reason.alias(name) for name, (_, reason) in reasons.items()])
+    problems = _problems({name: target for name, (target, _) in reasons.items()})
     record = F.to_json(F.struct(*[_quoted(name) for name in source.names]), JSON_OPTIONS)
     raw = F.when(F.size(PROBLEMS) > 0, F.coalesce(F.col(CORRUPT), record))
-    return cast.withColumn(PROBLEMS, problems).select(
+    return reasoned.withColumn(PROBLEMS, problems).select(
         *[F.col(name).alias(target.column.name) for target, name in zip(targets, typed, strict=True)],
         *_PROVENANCE,
         *kept,
@@ -265,34 +277,29 @@ def _judged(
 
 def _value(target: _Target) -> SparkColumn:
     if target.source is None or target.cast is None:
-        return F.lit(None).cast(parse_type(target.column.type))
+        return F.lit(None).cast(target.column.type)
     return target.cast.value(_quoted(target.source))
 
 
 # 3. judge
 
 
-def _problems(
-    targets: Sequence[_Target], typed: Sequence[str], keys: set[str], needed: set[str]
-) -> SparkColumn:
-    """The array is built for bad rows only: good ones cost the conditions."""
+def _problems(reasons: Mapping[str, _Target]) -> SparkColumn:
+    """The array is built for bad rows only: good ones cost the look at their reasons."""
     none = F.array().cast(PROBLEMS_TYPE)
-    reasons: list[SparkColumn] = []
-    entries: list[SparkColumn] = []
-    for target, name in zip(targets, typed, strict=True):
-        reason = _reason(target, F.col(name), keys, needed)
-        if target.source is not None and reason is not None:
-            reasons.append(reason)
-            problem = F.array(_problem(target.column.name, reason, _quoted(target.source).cast("string")))
-            entries.append(F.when(reason.isNotNull(), problem).otherwise(none))
     corrupt = F.col(CORRUPT)
-    malformed = F.when(F.contains(corrupt, F.lit("\ufffd")), F.lit("not valid UTF-8")).otherwise(
-        F.lit("malformed record")
-    )
+    undecodable = F.contains(corrupt, F.lit("\ufffd"))
+    malformed = F.when(undecodable, F.lit("not valid UTF-8")).otherwise(F.lit("malformed record"))
     judged = F.when(corrupt.isNotNull(), F.array(_problem("", malformed, corrupt)))
     if reasons:
-        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.concat(*entries))
+        found = [F.when(F.col(name).isNull(), none).otherwise(_found(x, name)) for name, x in reasons.items()]
+        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.concat(*found))
     return judged.otherwise(none)
+
+
+def _found(target: _Target, reason: str) -> SparkColumn:
+    value = F.lit(None) if target.source is None else _quoted(target.source)
+    return F.array(_problem(target.column.name, F.col(reason), value.cast("string")))
 
 
 def _reason(target: _Target, typed: SparkColumn, keys: set[str], needed: set[str]) -> SparkColumn | None:

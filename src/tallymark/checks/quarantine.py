@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
@@ -264,10 +264,17 @@ def _literal(text: str) -> str:
 
 @contextmanager
 def _refusal(what: str) -> Iterator[None]:
+    """Classic Spark lets errors of Java through as they are, so no one class covers them."""
     try:
         yield
-    except PySparkException as error:
+    except Exception as error:
         raise DestinationError(
-            f"{what}: {str(error).splitlines()[0]}",
+            f"{what}: {_cause(error)}",
             hint="see that the folder can be written and holds nothing else, then run again",
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return told[0] if told else type(error).__name__

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from uuid import uuid4
 
 from tallymark.config.load import LoadedProject, Pipeline
 from tallymark.destinations.open import open_destination
 from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Task
+from tallymark.flow.lease import holder_name
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.spark import Sessions
-
-HOST = socket.gethostname()
 
 
 def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipeline]:
@@ -67,7 +63,7 @@ def pipeline_job(
         task=task,
         ledger=ledger,
         run_id=run_id,
-        holder=f"{HOST}:{os.getpid()}:{uuid4().hex[:8]}",
+        holder=holder_name(),
         start_spark=sessions.isolated,
         open_destination=lambda spark: open_destination(destination, spark, project.resolve),
         quarantine_root=project.quarantine_root,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import uuid4
 
-from tallymark.errors import LeaseLost, LedgerError
+from tallymark.errors import LeaseHeld, LeaseLost, LedgerError
 from tallymark.ledger.facts import Lease
 from tallymark.ledger.ledger import Ledger
 
 LEASE_SECONDS = 120.0
+_HOST = socket.gethostname()
 
 
 class HeldLease:
@@ -46,11 +50,40 @@ class HeldLease:
 
 
 @contextmanager
-def held_lease(ledger: Ledger, table_key: str, holder: str, at_least_fence: int = 0) -> Iterator[HeldLease]:
-    lease = ledger.acquire_lease(table_key, holder, LEASE_SECONDS, at_least_fence=at_least_fence)
-    held = HeldLease(ledger, lease)
+def held_lease(ledger: Ledger, table_key: str, holder: str) -> Iterator[HeldLease]:
+    held = HeldLease(ledger, _acquire(ledger, table_key, holder))
     try:
         yield held
     finally:
         held.close()
         ledger.release_lease(held.lease)
+
+
+def holder_name() -> str:
+    return f"{_HOST}:{os.getpid()}:{uuid4().hex[:8]}"
+
+
+def _acquire(ledger: Ledger, table_key: str, holder: str) -> Lease:
+    try:
+        return ledger.acquire_lease(table_key, holder, LEASE_SECONDS)
+    except LeaseHeld as held:
+        other = str(held.facts.get("holder"))
+        if not died_here(other):
+            raise
+        return ledger.acquire_lease(table_key, holder, LEASE_SECONDS, dead_holder=other)
+
+
+def died_here(holder: str) -> bool:
+    """Whether it was a process of this machine that is gone: then nobody needs to wait for its lease. Should
+    that be wrong (two machines of one name), the fence still refuses the slower of the two."""
+    host, _, rest = holder.partition(":")
+    pid = rest.partition(":")[0]
+    if host != _HOST or not pid.isdigit():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -14,12 +14,15 @@ from tallymark.ledger.facts import Lease
 from tallymark.ledger.schema import leases
 
 
-def acquire(tx: Tx, table_key: str, holder: str, seconds: float, at_least_fence: int) -> Lease:
+def acquire(
+    tx: Tx, table_key: str, holder: str, seconds: float, at_least_fence: int, dead_holder: str | None
+) -> Lease:
+    """`dead_holder` is a holder that the caller knows to be gone: its lease need not run out first."""
     first = postgresql.insert(leases) if tx.is_postgres else sqlite.insert(leases)
     tx.execute(first.values(table_key=table_key, fence=0).on_conflict_do_nothing())
     row = _locked_row(tx, table_key)
     assert row is not None  # noqa: S101 — inserted above
-    if row.holder is not None and row.expires_at > tx.now:
+    if row.holder not in (None, dead_holder) and row.expires_at > tx.now:
         raise _held(table_key, row.holder, row.expires_at)
     lease = Lease(table_key, holder, max(row.fence, at_least_fence) + 1, tx.now + timedelta(seconds=seconds))
     _write(tx, table_key, fence=lease.fence, holder=holder, expires_at=lease.expires_at)

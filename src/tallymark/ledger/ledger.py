@@ -104,9 +104,20 @@ class Ledger:
 
     # Leases
 
-    def acquire_lease(self, table_key: str, holder: str, seconds: float, *, at_least_fence: int = 0) -> Lease:
-        """Raises LeaseHeld. The new fence is above every earlier one, and above `at_least_fence`."""
-        return self._database.write(lambda tx: leases.acquire(tx, table_key, holder, seconds, at_least_fence))
+    def acquire_lease(
+        self,
+        table_key: str,
+        holder: str,
+        seconds: float,
+        *,
+        at_least_fence: int = 0,
+        dead_holder: str | None = None,
+    ) -> Lease:
+        """Raises LeaseHeld, unless `dead_holder` holds it. The new fence is above every earlier one, and
+        above `at_least_fence`."""
+        return self._database.write(
+            lambda tx: leases.acquire(tx, table_key, holder, seconds, at_least_fence, dead_holder)
+        )
 
     def renew_lease(self, lease: Lease, seconds: float) -> Lease:
         """Raises LeaseLost."""
