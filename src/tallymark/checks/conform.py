@@ -35,6 +35,7 @@ VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
 _PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
 _FORBIDDEN = frozenset(" ,;{}()\n\t=")  # Delta refuses them in names
 _TECHNICAL_PREFIX = "_tm_"
+_NAMES_SHOWN, _NAME_SHOWN = 30, 60
 
 
 @dataclass(frozen=True)
@@ -203,12 +204,13 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
         rule = next((x.rule for x in targets if x.column.name.casefold() == name.casefold()), None)
         looked_for = rule.source or rule.name if rule else name
         spelling = {field.casefold(): field for field in source.names}
+        known = [field[:_NAME_SHOWN] for field in source.names[:_NAMES_SHOWN]]  # a binary file has odd ones
         near = [spelling[n] for n in difflib.get_close_matches(looked_for.casefold(), spelling, n=3)]
-        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(source.names) or 'none'}."
+        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known) or 'none'}."
         raise CheckError(
             f"column {name} is required, but the source has no column {looked_for}",
             hint=f"{has} A rule under `columns` renames: {{from: {near[0] if near else '…'}, name: {name}}}",
-            facts={"column": name, "source_columns": list(source.names)},
+            facts={"column": name, "source_columns": known},
         )
 
 

@@ -38,6 +38,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
     started = time.monotonic()
     with prepared_batch(job, batch) as (checked, plan, prepared):
         counts = balanced(prepared.counts, checked)
+        _refuse_idle_replay(batch, counts)
         refuse_deletes(plan, prepared, allowed=job.task.allow_deletes)
         job.quarantine.write(batch, checked)
         if batch.kind is BatchKind.FILES:
@@ -127,6 +128,15 @@ def balanced(planned: Counts, checked: Checked) -> Counts:
     return Counts(**{**planned.as_dict(), "rejected": checked.rejected, "total": checked.total})
 
 
+def _refuse_idle_replay(batch: Batch, counts: Counts) -> None:
+    """Otherwise every replay of hopeless rows would move them to a new batch of the quarantine."""
+    if batch.kind is BatchKind.REPLAY and counts.rejected == counts.total:
+        raise CheckError(
+            f"none of the {counts.total} quarantined rows of batch {replayed_batch(batch)} is good now",
+            hint="change the pipeline's `columns` so that they fit, or `tallymark quarantine drop` them",
+        )
+
+
 def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:
     message = tripped_guard(plan, prepared)
     if message and not allowed:
@@ -157,11 +167,8 @@ def _conformed(job: Job, batch: Batch, source: SourceFrame, current: TableShape 
         required=(),
         unique_key=job.task.settings.unique_key,
     )
-    frame = rows.frame
-    if job.task.provenance:
-        frame = frame.withColumn(INGESTED_AT, F.lit(batch.as_of).cast("timestamp"))
-    else:
-        frame = frame.drop(*(column.name for column in PROVENANCE_COLUMNS))
+    # Without `provenance` these columns are only not written: bad rows are told by their file all the same.
+    frame = rows.frame.withColumn(INGESTED_AT, F.lit(batch.as_of).cast("timestamp"))
     return Conformed(frame, rows.columns, rows.source)
 
 

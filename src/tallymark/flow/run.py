@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tallymark.errors import (
+    CheckError,
     CommitUnknown,
     Fenced,
     LeaseHeld,
     LedgerError,
+    PlanError,
     SourceError,
     TableMoved,
     TallymarkError,
@@ -66,13 +68,22 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
         raise  # not settled here: the batch stays open, and whoever claims next asks its marker
     except TallymarkError as error:
         if not claim.isolating(batch, error):
-            tally.failed(error)
+            tally.failed(_naming_its_file(batch, error))
         claim.fail(batch, error)
         return False
     job.tell(Step.RECORD, f"recording batch {batch.id}")
     job.ledger.commit_batch(claim.lease.lease, batch.id, receipt)
     tally.loaded(receipt)
     return True
+
+
+def _naming_its_file(batch: Batch, error: TallymarkError) -> TallymarkError:
+    """Checks and plans see rows, not files; with one file in the batch it is clear which one it was."""
+    path = batch.files[0].path
+    if isinstance(error, CheckError | PlanError) and len(batch.files) == 1 and path not in error.message:
+        error.message = f"{path}: {error.message}"
+        error.facts.setdefault("path", path)
+    return error
 
 
 def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
