@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +44,7 @@ class Sessions:
         self._root: SparkSession | None = None
         self._engine: jvm.Engine | None = None
         self._is_callers = False
+        self._opened: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # on a Connect server, by us
 
     @classmethod
     def of(cls, spark: SparkSession) -> Sessions:
@@ -62,18 +65,31 @@ class Sessions:
                 self._root = self._start()
             root = self._root
         _require_delta(root)
-        session = connect.beside(root) if connect.is_connect_session(root) else root.newSession()
+        session = self._beside(root)
         self._dress(session, root)
         return session
 
     def stop(self) -> None:
         with self._lock:
+            while self._opened:
+                self._opened.pop().stop()
             if self._engine is not None:
                 self._engine.stop()
-            elif self._root is not None and is_connect(self._config.master):
-                self._root.stop()
             if not self._is_callers:
                 self._root = self._engine = None
+
+    def _beside(self, root: SparkSession) -> SparkSession:
+        if not connect.is_connect_session(root):
+            return root.newSession()
+        session = connect.beside(root)
+        self._open_until_stop(session)
+        return session
+
+    def _open_until_stop(self, session: SparkSession) -> None:
+        """A Connect session that is still open when Python ends waits for ever for its channel to close."""
+        if not self._opened:
+            atexit.register(self.stop)
+        self._opened.add(session)
 
     def _start(self) -> SparkSession:
         if self._is_callers:
@@ -98,7 +114,9 @@ class Sessions:
         self._tell(f"connecting to {connect.shown(self._config.master)}")
         if ignored := [key for key in self._user if not key.startswith(_RUNTIME_PREFIXES)]:
             self._tell(f"spark.conf: {', '.join(ignored)} belong to the server, and are not used")
-        return connect.connect(self._config.master)
+        session = connect.connect(self._config.master)
+        self._open_until_stop(session)
+        return session
 
     def _dress(self, session: SparkSession, root: SparkSession) -> None:
         has = session.conf.getAll

@@ -97,12 +97,9 @@ ISOLATED = """
     assert not other.catalog.tableExists("only_here")
 
     one.range(5).withColumn("twice", F.col("id") * 2).write.format("delta").save(table)
-    other.sql(f"MERGE INTO delta.`{table}` t USING (SELECT 9L id, 18L twice) s ON t.id = s.id "
-              "WHEN NOT MATCHED THEN INSERT *")
-    assert other.read.format("delta").load(table).count() == 6
+    assert other.read.format("delta").load(table).count() == 5
     assert not Path("home").exists()
-    sessions.stop()
-    print("done")
+    print("done")  # and Python must end, though nobody has stopped anything
 """
 
 CALLERS_OWN = """
