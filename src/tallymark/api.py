@@ -289,12 +289,14 @@ def init_pipeline(
         columns = infer_columns(sessions.isolated(), source, found.files, project.root)
     finally:
         sessions.stop()
-    chosen = Strategy(strategy) if strategy else Strategy.UPSERT if unique_key else Strategy.APPEND_ONLY
+    chosen = strategy or (Strategy.UPSERT if unique_key else Strategy.APPEND_ONLY)
+    if chosen not in set(Strategy):
+        raise ConfigError(f"unknown strategy {chosen}", hint="one of " + ", ".join(Strategy))
     folder_of_sample = sample.parent
     if folder_of_sample.is_relative_to(project.root):
         folder_of_sample = folder_of_sample.relative_to(project.root)
     glob = f"{folder_of_sample}/*{''.join(sample.suffixes)}"
-    return scaffold_pipeline(project, name, glob, columns, chosen, list(unique_key), None)
+    return scaffold_pipeline(project, name, glob, columns, Strategy(chosen), list(unique_key), None)
 
 
 def schemas() -> dict[str, dict[str, object]]:

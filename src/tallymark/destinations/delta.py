@@ -57,6 +57,7 @@ class DeltaDestination:
         self._catalog = catalog
         self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | (properties or {})
         self._details: dict[str, _Detail] = {}
+        self._known: dict[str, DeltaMarkers] = {}
 
     @property
     def _spark(self) -> SparkSession:
@@ -70,7 +71,7 @@ class DeltaDestination:
         version = self._latest_version(table)
         if version is None:
             self._refuse_foreign_files(table)
-            self._details.pop(table, None)
+            self._forget(table)
             return None
         detail = self._detail(table)
         schema = self._at_version(table, version).schema
@@ -78,10 +79,10 @@ class DeltaDestination:
         return TableShape(columns, str(version), detail.table_id, detail.properties)
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        latest = self._latest_version(table)
-        if latest is None:
+        if self._latest_version(table) is None:
+            self._forget(table)
             return TableMarkers({}, 0)
-        return self._markers(table).find(content_hashes, latest)
+        return self._markers(table).find(content_hashes)
 
     @contextmanager
     def prepare(self, plan: Plan, incoming: DataFrame) -> Iterator[Prepared]:
@@ -91,9 +92,8 @@ class DeltaDestination:
             yield DeltaPrepared(effect, self._target(plan))
 
     def settle(self, table: str) -> None:
-        latest = self._latest_version(table)
-        if latest is not None:
-            self._markers(table).copy(latest)
+        if table in self._known or self._latest_version(table) is not None:
+            self._markers(table).copy()
 
     def check(self) -> None:
         """Writes a probe table of its own and no other."""
@@ -145,8 +145,15 @@ class DeltaDestination:
         return self._details[table]
 
     def _markers(self, table: str) -> DeltaMarkers:
-        detail = self._detail(table)
-        return DeltaMarkers(self._spark, self._sql(table), detail.location, detail.table_id)
+        if table not in self._known:
+            detail = self._detail(table)
+            self._known[table] = DeltaMarkers(self._spark, self._sql(table), detail.location, detail.table_id)
+        return self._known[table]
+
+    def _forget(self, table: str) -> None:
+        """A table that is gone may come back as another one."""
+        self._details.pop(table, None)
+        self._known.pop(table, None)
 
     def _target(self, plan: Plan) -> Target:
         table = plan.table

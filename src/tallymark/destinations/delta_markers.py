@@ -36,6 +36,8 @@ _SCHEMA = (
 )
 _APPLIED, _RESTORED = "applied", "restored"
 _FEW_HASHES = 500
+_FEW_COMMITS = 3
+_WANTED = "wanted"
 
 
 @dataclass(frozen=True)
@@ -51,29 +53,34 @@ class HistoryEntry:
 
 
 class DeltaMarkers:
+    """Remembers what it has read, so that a load that follows a look-up copies its marker without reading
+    anything again."""
+
     def __init__(self, spark: SparkSession, table_sql: str, location: str, table_id: str):
         self._spark = spark
         self._table_sql = table_sql
         self._path = f"{location.rstrip('/')}/_tallymark/applied"
         self._table_id = table_id
+        self._seen_through: int | None = None  # the last version that was looked at; None: nothing yet
+        self._uncopied: list[HistoryEntry] = []
 
-    def history(self, *, newer_than: int, latest: int) -> list[HistoryEntry]:
-        """Commits after `newer_than`, oldest first. Costs as much as there are such commits."""
-        if latest <= newer_than:
-            return []
-        rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {latest - newer_than}").collect()
-        entries = [_entry(row) for row in reversed(rows) if row["version"] > newer_than]
-        return [self._with_restored_version(entry, rows) for entry in entries]
+    def history_after(self, version: int) -> list[HistoryEntry]:
+        """Commits after `version`, oldest first. Costs as much as there are such commits."""
+        limit = _FEW_COMMITS
+        while True:
+            rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {limit}").collect()
+            if len(rows) < limit or rows[-1]["version"] <= version + 1:
+                break
+            limit = max(2 * limit, rows[0]["version"] - version)
+        entries = [_entry(row) for row in reversed(rows) if row["version"] > version]
+        entries = [self._with_restored_version(entry, rows) for entry in entries]
+        self._remember(version, entries)
+        return entries
 
-    def find(self, content_hashes: Collection[str] | None, latest: int) -> TableMarkers:
-        copied = self._copied()
-        copied_through, last_sequence, rows = -1, 0, []
-        if copied is not None:
-            summary = copied.agg(F.max("version").alias("v"), F.max("sequence").alias("s")).collect()[0]
-            copied_through = -1 if summary["v"] is None else summary["v"]
-            last_sequence = summary["s"] or 0
-            rows = self._wanted(copied, content_hashes).collect()
-        fresh = self.history(newer_than=copied_through, latest=latest)
+    def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
+        copied_through, last_sequence, rows = self._read_copied(content_hashes)
+        self._seen_through, self._uncopied = copied_through, []
+        fresh = self.history_after(copied_through)
         applied = _batches_of(rows) + [
             Applied(entry.marker, str(entry.version), entry.committed_at) for entry in fresh if entry.marker
         ]
@@ -90,30 +97,48 @@ class DeltaMarkers:
         sequences = [entry.marker.sequence for entry in fresh if entry.marker]
         return TableMarkers(by_hash, max([last_sequence, *sequences]))
 
-    def copy(self, latest: int) -> None:
-        copied = self._copied()
-        newest = copied.agg(F.max("version")).collect()[0][0] if copied is not None else None
-        missing = self.history(newer_than=-1 if newest is None else newest, latest=latest)
-        rows = [row for entry in missing for row in self._rows(entry)]
+    def copy(self) -> None:
+        if self._seen_through is None:
+            self.find(())
+        rows = [row for entry in self._uncopied for row in self._rows(entry)]
         if rows:
             frame = local_frame(self._spark, rows, _SCHEMA).coalesce(1)
             frame.write.format("delta").mode("append").save(self._path)
+        self._uncopied = []
 
-    def _copied(self) -> DataFrame | None:
+    def _remember(self, after: int, entries: list[HistoryEntry]) -> None:
+        if entries and self._seen_through == after:
+            self._seen_through = entries[-1].version
+            self._uncopied += entries
+
+    def _read_copied(self, content_hashes: Collection[str] | None) -> tuple[int, int, list[Row]]:
+        """The last version copied, the highest sequence, and the rows of these contents; in one query."""
         try:
-            frame = self._spark.read.format("delta").load(self._path)
+            copied = self._spark.read.format("delta").load(self._path)
         except AnalysisException:  # not made yet
-            return None
-        return frame.where(F.col("table_id") == self._table_id)
+            return -1, 0, []
+        copied = copied.where(F.col("table_id") == self._table_id)
+        row = F.struct(*(F.col(name) for name in copied.columns))
+        summary = (
+            self._with_wanted(copied, content_hashes)
+            .agg(
+                F.max("version").alias("version"),
+                F.max("sequence").alias("sequence"),
+                F.collect_list(F.when(F.col(_WANTED) | (F.col("kind") == _RESTORED), row)).alias("rows"),
+            )
+            .collect()[0]
+        )
+        through = -1 if summary["version"] is None else summary["version"]
+        return through, summary["sequence"] or 0, summary["rows"]
 
-    def _wanted(self, copied: DataFrame, content_hashes: Collection[str] | None) -> DataFrame:
+    def _with_wanted(self, copied: DataFrame, content_hashes: Collection[str] | None) -> DataFrame:
         if content_hashes is None:
-            return copied
-        restores = copied.where(F.col("kind") == _RESTORED)
+            return copied.withColumn(_WANTED, F.lit(True))
         if len(content_hashes) <= _FEW_HASHES:
-            return copied.where(F.col("content_hash").isin(list(content_hashes))).unionByName(restores)
+            return copied.withColumn(_WANTED, F.col("content_hash").isin(list(content_hashes)))
         wanted = local_frame(self._spark, [(h,) for h in content_hashes], "content_hash string")
-        return copied.join(wanted, "content_hash", "left_semi").select(*copied.columns).unionByName(restores)
+        wanted = wanted.withColumn(_WANTED, F.lit(True))
+        return copied.join(wanted, "content_hash", "left").fillna(False, [_WANTED])
 
     def _rows(self, entry: HistoryEntry) -> Iterable[tuple[Any, ...]]:
         if entry.restored_to is not None:

@@ -104,10 +104,7 @@ class DeltaPrepared:
         raise write_error(table, error) from error
 
     def _our_entry(self, marker: Marker, planned: int) -> HistoryEntry | None:
-        latest = self.target.latest_version()
-        if latest is None:
-            return None
-        entries = self.target.markers().history(newer_than=planned, latest=latest)
+        entries = self.target.markers().history_after(planned)
         ours = (e for e in entries if e.marker is not None and e.marker.batch_id == marker.batch_id)
         return next(ours, None)
 
