@@ -288,20 +288,21 @@ def _value(target: _Target) -> SparkColumn:
 
 def _problems(reasons: Mapping[str, _Target]) -> SparkColumn:
     """The array is built for bad rows only: good ones cost the look at their reasons."""
-    none = F.array().cast(PROBLEMS_TYPE)
     corrupt = F.col(CORRUPT)
     undecodable = F.contains(corrupt, F.lit("\ufffd"))
     malformed = F.when(undecodable, F.lit("not valid UTF-8")).otherwise(F.lit("malformed record"))
     judged = F.when(corrupt.isNotNull(), F.array(_problem("", malformed, corrupt)))
     if reasons:
-        found = [F.when(F.col(name).isNull(), none).otherwise(_found(x, name)) for name, x in reasons.items()]
-        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.concat(*found))
-    return judged.otherwise(none)
+        each = [F.when(F.col(name).isNotNull(), _found(x, name)) for name, x in reasons.items()]
+        # Spark runs `array_compact` outside the code it generates for the stage. That keeps the method
+        # for casts and reasons under the 8000 bytes above which the JVM does not compile it (ADR 4).
+        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.array_compact(F.array(*each)))
+    return judged.otherwise(F.array().cast(PROBLEMS_TYPE))
 
 
 def _found(target: _Target, reason: str) -> SparkColumn:
     value = F.lit(None) if target.source is None else _quoted(target.source)
-    return F.array(_problem(target.column.name, F.col(reason), value.cast("string")))
+    return _problem(target.column.name, F.col(reason), value.cast("string"))
 
 
 def _reason(target: _Target, typed: SparkColumn, keys: set[str], needed: set[str]) -> SparkColumn | None:

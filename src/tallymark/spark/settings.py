@@ -74,6 +74,8 @@ def _everywhere(master: str, home: Path) -> dict[str, str]:
         # Without these, Spark leaves spark-warehouse, metastore_db and derby.log in the current folder.
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}"',
+        # The JVM never compiles a larger method: a table of a dozen typed columns would run interpreted.
+        "spark.sql.codegen.hugeMethodLimit": "8000",
         **REQUIRED,
     }
 

@@ -171,3 +171,13 @@ def test_a_frame_without_files_is_taken_too(spark: SparkSession, conformed: Conf
     frame = spark.sql("SELECT 1 AS id, 0 AS _tm_file, 0L AS _tm_block, 0L AS _tm_row")
     row = conformed(frame, unique_key=["id"]).frame.collect()[0]
     assert (row.id, row._source_file, row[PROBLEMS]) == (1, None, [])
+
+
+def test_an_empty_file_has_the_columns_of_the_table(spark: SparkSession, conformed: Conform) -> None:
+    nothing = spark.createDataFrame([], "_tm_file int, _tm_block bigint, _tm_row bigint")
+    table = TableShape((Column("id", "bigint"), Column("v", "variant")), version="1")
+    made = conformed(nothing, rule("note", type="string"), table=table, unique_key=["id"])
+    assert [column.name for column in made.columns] == ["note", "id", "v"]
+    assert made.frame.collect() == []
+    with pytest.raises(CheckError, match="id is required"):
+        conformed(nothing, unique_key=["id"])
