@@ -8,7 +8,14 @@ from enrolled import DESTINATIONS
 from pyspark.sql import SparkSession
 
 
-@pytest.fixture(params=list(DESTINATIONS))
-def bench(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Bench:
-    destination, table = DESTINATIONS[request.param](spark, tmp_path)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "enrolled" in metafunc.fixturenames:
+        core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
+        names = [name for name, entry in DESTINATIONS.items() if core or not entry.variant]
+        metafunc.parametrize("enrolled", names)
+
+
+@pytest.fixture
+def bench(enrolled: str, spark: SparkSession, tmp_path: Path) -> Bench:
+    destination, table = DESTINATIONS[enrolled].make(spark, tmp_path)
     return Bench(spark, destination, table)

@@ -30,8 +30,8 @@ def _delta_change_feed(spark: SparkSession, folder: Path) -> tuple[Destination, 
     return DeltaDestination(lambda: spark, root=str(folder / "lake"), properties=properties), "silver.orders"
 
 
-DESTINATIONS: dict[str, Enrolled] = {
-    "delta": _delta_path,
-    "delta_catalog": _delta_catalog,
-    "delta_change_feed": _delta_change_feed,
+DESTINATIONS = {
+    "delta": Enrolled(_delta_path),
+    "delta_catalog": Enrolled(_delta_catalog, variant=True),
+    "delta_change_feed": Enrolled(_delta_change_feed, variant=True),
 }

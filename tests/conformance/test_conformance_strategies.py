@@ -60,12 +60,29 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.core
+def test_a_history_of_batches(bench: Bench) -> None:
+    """One sequence that meets every way of writing."""
+    history = [
+        DAY1,
+        [order(4), order(1, "b")],
+        DAY1,
+        [order(9)],
+        [order(9), order(1, None), order(2, "z", None)],
+    ]
+    check(bench, UPSERT, history)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rows_and_counts_are_those_of_the_oracle(bench: Bench, case: Case) -> None:
+    check(bench, case.settings, case.batches)
+
+
+def check(bench: Bench, settings: MergeSettings, batches: list[list[Row]]) -> None:
     table: list[Row] = []
-    for batch in case.batches:
-        table, expected = apply_batch(table, batch, case.settings)
-        assert bench.load(case.settings, ORDERS, batch) == expected
+    for batch in batches:
+        table, expected = apply_batch(table, batch, settings)
+        assert bench.load(settings, ORDERS, batch) == expected
         assert canonical(bench.rows()) == canonical(table)
 
 
@@ -92,6 +109,7 @@ def test_a_batch_without_a_column_keeps_its_values(bench: Bench) -> None:
     assert kept == {1: Decimal("5.00"), 2: None}
 
 
+@pytest.mark.core
 def test_new_columns_are_added(bench: Bench) -> None:
     bench.load(UPSERT, "id bigint", [{"id": 1}, {"id": 2}])
     counts = bench.load(
@@ -133,6 +151,7 @@ def test_nan_equals_nan_and_zero_has_no_sign(bench: Bench) -> None:
     assert counts.unchanged == 2
 
 
+@pytest.mark.core
 def test_nested_values_are_compared_whole(bench: Bench) -> None:
     schema = "id bigint, address struct<street:string,tags:array<string>>, labels map<string,int>"
     before = {"id": 1, "address": {"street": "a", "tags": ["x"]}, "labels": {"a": 1}}
@@ -156,6 +175,7 @@ def test_duplicates_in_the_table_stop_a_merge(bench: Bench) -> None:
     assert bench.load(UPSERT, ORDERS, [order(2, "b")]).updated == 1
 
 
+@pytest.mark.core
 def test_a_repeated_sequence_is_refused_by_the_destination(bench: Bench) -> None:
     """The zombie: a worker that lost its table commits late, with a number that a newer writer has used."""
     for settings in (APPEND, UPSERT, REFRESH):
@@ -177,6 +197,7 @@ def test_a_commit_in_between_is_seen(bench: Bench) -> None:
             prepared.commit(bench.marker("stale", prepared.counts, sequence=99))
 
 
+@pytest.mark.core
 def test_markers_are_found_before_and_after_they_are_copied(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1, content="one")
     bench.load(UPSERT, ORDERS, DAY1, content="two")  # changes nothing, counts as applied
