@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,9 +12,15 @@ from pyspark.sql import SparkSession
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
 
-Enrolled = Callable[
-    [SparkSession, Path], tuple[Destination, str]
-]  # destination and a table that is not there
+Make = Callable[[SparkSession, Path], tuple[Destination, str]]  # destination and a table that is not there
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A variant of a destination that is enrolled already runs only the tests marked `core`."""
+
+    make: Make
+    variant: bool = False
 
 
 def _delta_path(spark: SparkSession, folder: Path) -> tuple[Destination, str]:
