@@ -109,7 +109,6 @@ def test_hostile_source_names_can_be_renamed(spark: SparkSession, source: Source
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        ({"type": "bigintt"}, "did you mean bigint"),
         ({"type": "decimal(40,2)"}, "38"),
         ({"type": "bigint", "format": "yyyy"}, "remove `format`"),
         ({"format": "yyyy"}, "type: date"),
