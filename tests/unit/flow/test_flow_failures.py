@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +230,27 @@ def test_one_failing_pipeline_harms_no_other(shop: Shop) -> None:
     outcomes = {p.pipeline: p.outcome for p in report.pipelines}
     assert outcomes == {"bronze.events": Outcome.LOADED, "silver.orders": Outcome.FAILED}
     assert not report.ok
+
+
+@pytest.fixture
+def small_disk(shop: Shop) -> Iterator[Path]:
+    place = shop.root / "warehouse"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_leaves_nothing_half_written(shop: Shop, small_disk: Path) -> None:
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    shop.load()
+    shop.drop("orders/2.csv", csv(*(f"{n},{os.urandom(400).hex()},1.00" for n in range(9000))))
+    told = failure(shop.run())
+    assert "space" in told
+    assert (shop.rows(), shop.version()) == ([(1, "new")], 0)
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    assert shop.load().counts.inserted == 8999
