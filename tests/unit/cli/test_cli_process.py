@@ -73,7 +73,8 @@ def test_a_value_cannot_steer_the_terminal() -> None:
 def test_init_asks_on_a_terminal(tmp_path: Path) -> None:
     terminal, inside = pty.openpty()
     words = command("init", str(tmp_path))
-    with subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside) as process:
+    wide = {**os.environ, "COLUMNS": "300"}  # so that no path is broken in two
+    with subprocess.Popen(words, stdin=inside, stdout=inside, stderr=inside, env=wide) as process:
         os.close(inside)
         os.write(terminal, b"bookshop\n\n")
         printed = b""
