@@ -99,6 +99,7 @@ def show_quarantine(project: Project) -> None:
 
 def where_to_look(folder: Path, seconds: float) -> None:
     title(f"Done in {seconds:.0f} seconds. Where to look next")
+    say("  . .venv/bin/activate")
     say(f"  cd {shown(folder)}")
     say("  tallymark status     every pipeline and its files")
     say("  tallymark history    every batch and what it did")

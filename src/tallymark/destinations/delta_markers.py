@@ -115,10 +115,11 @@ class DeltaMarkers:
         """The last version copied, the highest sequence, and the rows of these contents; in one query."""
         try:
             copied = self._spark.read.format("delta").load(self._path)
+            names = copied.columns  # Spark Connect looks at the table only here
         except AnalysisException:  # not made yet
             return -1, 0, []
         copied = copied.where(F.col("table_id") == self._table_id)
-        row = F.struct(*(F.col(name) for name in copied.columns))
+        row = F.struct(*(F.col(name) for name in names))
         summary = (
             self._with_wanted(copied, content_hashes)
             .agg(

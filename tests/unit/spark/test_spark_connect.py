@@ -122,6 +122,35 @@ CALLERS_OWN = """
     print("done")
 """
 
+WHOLE_LOAD = """
+    import sys
+    from pathlib import Path
+    import tallymark as tm
+
+    Path("tallymark.yaml").write_text(f"spark: {{master: '{sys.argv[1]}'}}")
+    Path("pipelines/orders").mkdir(parents=True)
+    Path("landing").mkdir()
+    Path("pipelines/orders/config.yaml").write_text(
+        "source: {files: 'landing/*.csv'}\\n"
+        "columns: [{name: id, type: bigint}]\\n"
+        "merge_strategy: upsert\\n"
+        "unique_key: id\\n"
+        "quarantine: {max_fraction: 1.0}\\n"
+    )
+    Path("landing/1.csv").write_text("id,name\\n1,a\\n2,b\\nx,c\\n")
+    with tm.Project(".") as project:
+        first = project.run().pipelines[0]
+        assert first.counts.inserted == 2 and first.counts.rejected == 1, first.failures
+        Path("landing/2.csv").write_text("id,name\\n2,z\\n3,c\\n")
+        planned = project.plan()[0]
+        second = project.run().pipelines[0]
+        assert planned.counts == second.counts, (planned, second.failures)
+        assert (second.counts.inserted, second.counts.updated) == (1, 1)
+        assert project.run().pipelines[0].outcome == "nothing_new"
+        assert [row.row for row in project.quarantine_show("orders")] == [3]
+    print("done")
+"""
+
 NO_SERVER = """
     from pathlib import Path
     from tallymark.config.project import SparkConfig
@@ -137,6 +166,10 @@ NO_SERVER = """
 
 def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None:
     assert client(ISOLATED, tmp_path, server, str(tmp_path / "table")) == "done\n"
+
+
+def test_a_whole_load(server: str, tmp_path: Path) -> None:
+    assert client(WHOLE_LOAD, tmp_path, server) == "done\n"
 
 
 def test_beside_the_callers_own_session(server: str, tmp_path: Path) -> None:
