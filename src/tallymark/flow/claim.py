@@ -59,7 +59,8 @@ class Claim:
         """Phases 2 and 3."""
         job, ledger = self._job, self._job.ledger
         for batch in ledger.open_batches(job.table_key):
-            found = job.destination.applied(job.task.table, batch.content_hashes).by_hash
+            markers = job.destination.applied(job.task.table, batch.content_hashes)
+            found = markers.by_hash
             if all(content_hash in found for content_hash in batch.content_hashes):
                 self._record_found(batch, found[batch.content_hashes[0]])
             elif batch.pipeline != job.task.pipeline:
@@ -67,8 +68,10 @@ class Claim:
                     f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
                     hint=f"run `tallymark run {batch.pipeline}` first",
                 )
-            elif found:
-                self._release(batch)  # another writer applied some of it: the rest becomes a new batch
+            elif found or markers.last_sequence >= batch.sequence:
+                # Another writer applied some of it, or has used its number, so that it can never commit:
+                # what is not applied becomes a new batch.
+                self._release(batch)
             elif give_up and batch.attempt >= job.task.max_attempts:
                 ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
             else:

@@ -242,7 +242,7 @@ def small_disk(shop: Shop) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("mounting a small disk needs root")
     yield place
-    subprocess.run(["umount", str(place)], check=True)
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_a_full_disk_leaves_nothing_half_written(shop: Shop, small_disk: Path) -> None:

@@ -186,3 +186,23 @@ def test_a_pipeline_that_gets_another_table_loads_everything_into_it(shop: Shop)
     shop.pipeline("silver.orders", ORDERS + "table: silver.orders_v2\n")
     assert shop.load().counts.inserted == 1
     assert shop.rows("silver.orders_v2") == [(1, "new")]
+
+
+def test_two_projects_that_share_a_table(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Another ledger commits while our batch is open: its number is used, so it is batched anew."""
+    other = Shop(tmp_path_factory.mktemp("other"), shop.spark)
+    (other.root / "tallymark.yaml").write_text(
+        f"destinations: {{lake: {{type: delta, path: {shop.root}/warehouse}}}}"
+    )
+    other.pipeline("silver.orders", ORDERS)
+    shop.drop("orders/1.csv", csv("1,ours,1.00"))
+    other.drop("orders/1.csv", csv("2,theirs,1.00"))
+    commit: Callable[..., Any] = DeltaPrepared.commit
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DeltaPrepared, "commit", dies)
+        with pytest.raises(Killed):
+            shop.run()
+    assert DeltaPrepared.commit is commit
+    other.load()
+    shop.load()
+    assert shop.rows() == [(1, "ours"), (2, "theirs")]
