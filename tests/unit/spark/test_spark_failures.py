@@ -56,7 +56,7 @@ def test_a_broken_download_names_its_jar() -> None:
             "bindAddress",
         ),
         (
-            "java.io.FileNotFoundException: /root/.ivy2.5.2/x (Permission denied)",
+            "java.io.FileNotFoundException: /home/somebody/.ivy2.5.2/x (Permission denied)",
             "cannot be written",
             "spark.jars.ivy",
         ),
