@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, StringType, StructField
 
 from tallymark.errors import SourceError
-from tallymark.sources.encodings import is_utf8, java_name, python_name
-from tallymark.sources.failures import blame
+from tallymark.sources.encodings import is_utf8, python_name
+from tallymark.sources.formats.inferred import infer
 from tallymark.sources.formats.scan import (
     ABSENT,
     CORRUPT,
     Options,
     Request,
     as_text,
-    load,
     named,
     options_for,
     positioned,
@@ -45,22 +44,11 @@ def read_documents(request: Request) -> DataFrame | None:
 
 
 def _read(request: Request, options: Options) -> DataFrame | None:
-    if not is_utf8(request.source.encoding):
-        options["encoding"] = java_name(request.source.encoding, request.spark)
-    files = [file for file in request.files if file.size > 0]
-    if not files:
+    found = infer(request, "json", options)
+    if found is None:
         return None
-    try:
-        found = load(request, "json", options, files).schema
-    except Exception as error:
-        raise blame(error, files, lambda file: load(request, "json", options, [file])) from error
-    if not found.fields:
-        return None
-    inferred = [field for field in found.fields if field.name != CORRUPT]
-    wanted = [StructField(f.name, _type_to_read(request, f)) for f in inferred]
-    hidden = [StructField(ABSENT, StringType()), StructField(CORRUPT, StringType())]
-    frame = load(request, "json", options, files, StructType([*wanted, *hidden]))
-    # Spark refuses a query on the corrupt column alone, so another one goes with it.
+    inferred = found.fields
+    frame = found.read([StructField(f.name, _type_to_read(request, f)) for f in inferred])
     corrupt = F.coalesce(F.col(CORRUPT), F.col(ABSENT))
     doubles = [f.name for f in inferred if f.dataType == DoubleType() and not _is_declared(request, f)]
     if doubles:
