@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
-from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
@@ -26,9 +25,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.quarantine import Quarantine
 from tallymark.config.load import LoadedProject, find_project, load_project
-from tallymark.config.pipeline import SourceConfig
 from tallymark.config.project import SparkConfig
-from tallymark.config.scaffold import scaffold_pipeline, scaffold_project
+from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
 from tallymark.errors import ConfigError
 from tallymark.flow import direct, doctor
@@ -36,6 +34,7 @@ from tallymark.flow.direct import MergeOptions
 from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import pipeline_job, select_pipelines
+from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_pipeline, run_side_by_side
@@ -53,9 +52,6 @@ from tallymark.model.report import (
     RunReport,
     Step,
 )
-from tallymark.model.settings import Strategy
-from tallymark.sources.discover import discover
-from tallymark.sources.infer import infer_columns
 from tallymark.spark import Sessions
 
 HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
@@ -281,22 +277,13 @@ def init_pipeline(
     unique_key: Sequence[str] = (),
 ) -> Path:
     """Writes a pipeline for a file like `from_file`, with the columns and types found in it."""
-    project, sample = load_project(find_project(Path(folder))), Path(from_file).resolve()
-    source = SourceConfig(files=escape(str(sample)))
+    project = load_project(find_project(Path(folder)))
     sessions = Sessions(project.config.spark, home=project.root / HOME)
     try:
-        found = discover(source, project.root, {}, sessions.isolated, now=_now())
-        columns = infer_columns(sessions.isolated(), source, found.files, project.root)
+        sample = Path(from_file).resolve()
+        return propose_pipeline(project, sessions, name, sample, strategy, unique_key)
     finally:
         sessions.stop()
-    chosen = strategy or (Strategy.UPSERT if unique_key else Strategy.APPEND_ONLY)
-    if chosen not in set(Strategy):
-        raise ConfigError(f"unknown strategy {chosen}", hint="one of " + ", ".join(Strategy))
-    folder_of_sample = sample.parent
-    if folder_of_sample.is_relative_to(project.root):
-        folder_of_sample = folder_of_sample.relative_to(project.root)
-    glob = f"{folder_of_sample}/*{''.join(sample.suffixes)}"
-    return scaffold_pipeline(project, name, glob, columns, Strategy(chosen), list(unique_key), None)
 
 
 def schemas() -> dict[str, dict[str, object]]:

@@ -207,6 +207,8 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
         known = [field[:_NAME_SHOWN] for field in source.names[:_NAMES_SHOWN]]  # a binary file has odd ones
         near = [spelling[n] for n in difflib.get_close_matches(looked_for.casefold(), spelling, n=3)]
         has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known) or 'none'}."
+        if len(known) == 1 and (separator := next((c for c in ";\t|" if c in known[0]), None)):
+            has += f" Is it separated by {separator!r}? Then set source.options: {{sep: {separator!r}}}."
         raise CheckError(
             f"column {name} is required, but the source has no column {looked_for}",
             hint=f"{has} A rule under `columns` renames: {{from: {near[0] if near else '…'}, name: {name}}}",

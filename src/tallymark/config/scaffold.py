@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from tallymark.config.load import (
     name_fault,
 )
 from tallymark.config.pipeline import ColumnConfig, Format
+from tallymark.config.problem import closest
 from tallymark.config.schema import PIPELINE_SCHEMA, PROJECT_SCHEMA, schema_text, schemas
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
@@ -103,6 +105,7 @@ def scaffold_pipeline(
     strategy: Strategy,
     unique_key: Sequence[str] = (),
     format: Format | None = None,
+    separator: str | None = None,
 ) -> Path:
     """Writes `config.yaml` of a new pipeline `name` (dotted) and returns its path."""
     parts = name.split(".")
@@ -113,6 +116,14 @@ def scaffold_pipeline(
     for other in project.pipelines.values():
         if other.table.casefold() == name.casefold():
             raise ConfigError(f"{other.name} writes table {other.table} already", hint="choose another name")
+    names = [column.name for column in columns]
+    for key in unique_key:
+        if names and key.casefold() not in {column.casefold() for column in names}:
+            near = closest(key, names)
+            raise ConfigError(
+                f"unique_key: the file has no column {key}",
+                hint=f"did you mean {near}?" if near else "it has " + ", ".join(names),
+            )
     path = project.root.joinpath(PIPELINES_FOLDER, *parts, PIPELINE_FILE)
     text = _pipeline_text(
         depth=len(parts) + 1,
@@ -121,10 +132,19 @@ def scaffold_pipeline(
         strategy=strategy,
         unique_key=unique_key,
         file_format=format,
+        separator=separator,
     )
     if not _write_new(path, text):
         raise ConfigError(f"{path} exists already", hint="choose another name, or edit the file")
     return path
+
+
+def files_like(project: LoadedProject, sample: Path) -> str:
+    """The glob of files that lie beside `sample` and end as it does; relative where it is in the project."""
+    folder = sample.parent
+    if folder.is_relative_to(project.root):
+        folder = folder.relative_to(project.root)
+    return f"{folder}/*{''.join(sample.suffixes)}"
 
 
 def _pipeline_text(
@@ -135,6 +155,7 @@ def _pipeline_text(
     strategy: Strategy,
     unique_key: Sequence[str],
     file_format: Format | None,
+    separator: str | None = None,
 ) -> str:
     lines = [
         f"{_EDITOR_LINE}{'../' * depth}{SCHEMA_FOLDER}/{PIPELINE_SCHEMA}",
@@ -144,7 +165,9 @@ def _pipeline_text(
     ]
     if file_format is not None:
         lines.append(f"  format: {file_format.value}")
-    if file_format is Format.CSV:
+    if separator is not None:
+        lines.append(f"  options: {{sep: {json.dumps(separator)}}}    # any option of Spark's reader")
+    elif file_format is Format.CSV:
         lines.append("  options: {header: true}    # any option of Spark's reader")
     if columns:
         lines.append("columns:    # rename (from), cast, require; what is not named passes through")

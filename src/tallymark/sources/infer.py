@@ -21,6 +21,9 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d*)(?:\.(\d+))?")  # 007 is a name, not a numb
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
 
 
+OTHER_SEPARATORS = (";", "\t", "|")
+
+
 def infer_columns(
     spark: SparkSession, source: SourceConfig, files: Sequence[SourceFile], root: Path
 ) -> list[ColumnConfig]:
@@ -90,3 +93,14 @@ def _unused(name: str, taken: set[str]) -> str:
         free, number = f"{name}_{number}", number + 1
     taken.add(free)
     return free
+
+
+def with_other_separator(source: SourceConfig, columns: Sequence[ColumnConfig]) -> SourceConfig | None:
+    """How to read a file whose header came out as one column that looks like several; None if it does not."""
+    if len(columns) != 1:
+        return None
+    header = columns[0].source or columns[0].name
+    separator = max(OTHER_SEPARATORS, key=header.count)
+    if separator not in header:
+        return None
+    return source.model_copy(update={"options": {**source.options, "sep": separator}})

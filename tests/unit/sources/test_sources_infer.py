@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tallymark.config.pipeline import SourceConfig
+from tallymark.config.pipeline import ColumnConfig, SourceConfig
 from tallymark.sources import infer_columns
-from tallymark.sources.infer import guess_type, snake_case
+from tallymark.sources.infer import guess_type, snake_case, with_other_separator
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,13 @@ def test_columns_of_a_file(landing: Any) -> None:
         ("amt", "Amt", "decimal(18,2)"),
         ("order_id_2", "order_id", "string"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "separator"),
+    [(["a;b;c"], ";"), (["a\tb"], "\t"), (["a|b;c|d"], "|"), (["a b"], None), (["a;b", "c"], None)],
+)
+def test_a_header_in_one_piece_is_split_by_another_separator(names: list[str], separator: str | None) -> None:
+    source = SourceConfig(files="x.csv")
+    found = with_other_separator(source, [ColumnConfig(name=name) for name in names])
+    assert (found.options.get("sep") if found else None) == separator
