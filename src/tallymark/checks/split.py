@@ -140,5 +140,5 @@ def _check_limits(checked: Checked, limits: QuarantineConfig, files: Sequence[So
 
 def _line(row: Row) -> str:
     value = "NULL" if row["value"] is None else repr(row["value"][:_SHOWN_CHARACTERS])
-    where = f"{row[SOURCE_FILE] or 'row'}:{row[POSITION]}"
+    where = f"{row[SOURCE_FILE]} row {row[POSITION]}" if row[SOURCE_FILE] else f"row {row[POSITION]}"
     return f"  {where}: {row['column'] + ': ' if row['column'] else ''}{row['reason']}: {value}"

@@ -66,7 +66,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
 def prepared_batch(job: Job, batch: Batch) -> Iterator[tuple[Checked, Plan, Prepared]]:
     """Read, check and plan: what `plan` on the command line shows, and what a load then commits."""
     with _telling_spark_errors(batch):
-        job.tell(Step.READ, f"reading {len(batch.files)} files")
+        job.tell(Step.READ, "reading " + ("1 file" if len(batch.files) == 1 else f"{len(batch.files)} files"))
         current = job.destination.inspect(job.task.table)
         rows = _conformed(job, batch, read_batch(job, batch), current)
         job.tell(Step.CHECK, "checking rows")

@@ -102,7 +102,7 @@ def test_too_many_bad_rows_stop_the_batch(
     error = caught.value
     assert error.facts["blamed"] == ([files[1].path] if blames else [])
     assert "5 of 1,300 rows" in error.message and named in error.message
-    assert "b.csv:250: id: not a bigint: 'bad250'" in error.message
+    assert "b.csv row 250: id: not a bigint: 'bad250'" in error.message
     assert "columns" in error.hint and "quarantine.max_fraction" in error.hint
     assert not made.frame.is_cached
 
