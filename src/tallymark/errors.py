@@ -15,6 +15,7 @@
     ├── DestinationError       TM5xx  the table refuses
     │   ├── NotATable
     │   ├── TableMoved                somebody else committed since the plan was made: plan again
+    │   ├── TableBusy                 another writer holds it locked
     │   ├── Fenced                    a newer writer has taken over: stop
     │   ├── CommitUnknown             the commit may or may not have landed: ask the marker
     │   └── CountsDiffer              the commit did not do what the plan said
@@ -142,6 +143,11 @@ class CommitUnknown(DestinationError):
 
 class CountsDiffer(DestinationError):
     code = "TM505"
+
+
+class TableBusy(DestinationError):
+    code = "TM507"
+    retry_safe = True
 
 
 class LedgerError(TallymarkError):

@@ -45,6 +45,15 @@ class SampleRow:
 
 
 @dataclass(frozen=True)
+class DuplicatesFound:
+    """Rows of the table that share their match: how many are too many, and some of their keys."""
+
+    rows: int  # that go, so that one is left of each; counted as deleted
+    keys: int
+    sample: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True)
 class Commit:
     """What the destination says it did."""
 
@@ -67,11 +76,16 @@ class Prepared(Protocol):
 
     @property
     def counts(self) -> Counts:
-        """Of the rows given to `prepare`: `rejected` is 0 and `total` is their number."""
+        """`rejected` is 0. `total` is the number of rows given to `prepare`, counted by itself: it equals
+        the number of labels FROM_BATCH, or nothing may be written."""
 
     @property
     def table_rows(self) -> int:
         """Rows in the table before the load; 0 when it is new. Used by the delete guard."""
+
+    @property
+    def duplicates(self) -> DuplicatesFound | None:
+        """What the load repairs beside its own effect; None for a clean table."""
 
     def samples(self, limit: int) -> list[SampleRow]: ...
 
@@ -95,9 +109,16 @@ class Destination(Protocol):
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
         """None asks for all contents. An absent table has no markers and sequence 0."""
 
-    def prepare(self, plan: Plan, incoming: DataFrame) -> AbstractContextManager[Prepared]:
-        """`incoming` has the plan's columns and the technical columns of `model.plan`; it is cached by
-        the caller and may be read several times."""
+    def column_type(self, spark_type: str) -> str:
+        """The type as which a column made for `spark_type` is found again by `inspect`. Raises Unsupported
+        for what cannot be stored without loss."""
+
+    def prepare(
+        self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True
+    ) -> AbstractContextManager[Prepared]:
+        """`incoming` has the batch's columns in the types that the plan was built for, and the technical
+        columns of `model.plan`; it is cached by the caller and may be read several times. `for_commit`
+        may lock the table against other writers until the end; a plan that is only looked at does not."""
 
     def settle(self, table: str) -> None: ...
 

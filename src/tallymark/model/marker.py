@@ -23,6 +23,7 @@ class Marker:
     as_of: datetime
     strategy: str
     counts: Counts
+    unique_by: tuple[str, ...] = ()  # columns that this load leaves unique in the table
 
     def to_json(self) -> str:
         return json.dumps(
@@ -37,6 +38,7 @@ class Marker:
                 "as_of": self.as_of.isoformat(),
                 "strategy": self.strategy,
                 "counts": self.counts.as_dict(),
+                "unique_by": list(self.unique_by),
             },
             separators=(",", ":"),
         )
@@ -62,6 +64,7 @@ class Marker:
             as_of=datetime.fromisoformat(data["as_of"]),
             strategy=data["strategy"],
             counts=Counts(**data["counts"]),
+            unique_by=tuple(data.get("unique_by", ())),
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from sqlglot import exp
@@ -18,6 +19,7 @@ from tallymark.model.table import Column, TableShape
 class Label(StrEnum):
     INSERT = "insert"
     UPDATE = "update"
+    CLOSE = "close"  # a version in the table whose end moves
     DELETE = "delete"
     UNCHANGED = "unchanged"
     SKIP = "skip"  # a row of the batch that has no say
@@ -31,8 +33,17 @@ LABEL = "_tm_label"
 FROM_BATCH = "_tm_from_batch"  # true for a row that the batch brought, false for one only the table has
 TECHNICAL_COLUMNS = (FILE_ORDER, ROW_BLOCK, ROW_ORDER)
 
-INCOMING = "incoming"
-CURRENT = "current"
+COPIES = "_tm_copies"  # in the result of `Duplicates.keys`: how many rows of the table have this key
+
+# Relations that the queries of a plan read.
+INCOMING = "incoming"  # the batch: `Plan.given`, already in those types, and TECHNICAL_COLUMNS
+CURRENT = "current"  # the table, one row for each match; no rows when the load creates it
+TOMBSTONES = "tombstones"  # `Tombstones.columns` of deletes that still have a say
+
+# What a query of a plan leaves to the engine that runs it.
+AS_OF = "as_of"  # placeholder: `Plan.as_of`, as a timestamp
+ORDERED = "TM_ORDERED"  # function (value, type): the value, ordered as Spark orders that type
+COMPARABLE = "TM_COMPARABLE"  # function (value, type): something that has equality, of a value with a map
 
 
 @dataclass(frozen=True)
@@ -53,17 +64,47 @@ class ReplaceSlices:
 
 
 @dataclass(frozen=True)
-class Merge:
-    """Labelled rows are inserted, updated, deleted.
+class Duplicates:
+    """How to find and repair rows of the table that share their match, which no merge could tell apart."""
 
-    `labels` is a query over `incoming` and `current`. It gives, for every row of the batch and every
-    row of the table that must go, the written columns, LABEL and FROM_BATCH. `ties` gives keys whose
-    last row is not decided by the declared order; None when no order is declared.
+    keys: exp.Query  # over `current`: match columns and COPIES of what occurs several times
+    survivors: exp.Query  # over `current`: one row for each match, chosen deterministically
+    whole_table: bool  # look everywhere, since nobody knows that the table is clean
+    repair: bool  # False: refuse to load
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """What is remembered of deletes, so that a late change older than them changes nothing."""
+
+    columns: tuple[Column, ...]
+    new: exp.Query  # over `incoming`: what this batch adds
+    forget_before: datetime
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A query that must find nothing. What it finds are the columns that name the offenders."""
+
+    found: exp.Query
+    message: str  # completes "<table>: …", followed by the offenders
+    hint: str
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Labelled rows are inserted, updated, closed, deleted.
+
+    `labels` gives, for every row of the batch and every row of the table that changes without one, the
+    plan's columns (a whole row: as it will be, or for a delete as it was), LABEL and FROM_BATCH.
+    Rows to update, close or delete are found in the table by the `match` columns.
     """
 
-    keys: tuple[str, ...]
+    match: tuple[str, ...]
     labels: exp.Query
-    ties: exp.Query | None = None
+    duplicates: Duplicates
+    refusals: tuple[Refusal, ...] = ()
+    tombstones: Tombstones | None = None
 
 
 Shape = Append | ReplaceTable | ReplaceSlices | Merge
@@ -93,7 +134,9 @@ class Plan:
     shape: Shape
     reason: str  # why this shape, in words
     columns: tuple[Column, ...]  # what is written, in the table's order, new columns last
+    given: tuple[Column, ...]  # what the batch brings, under the table's names and in its types
     current: TableShape | None  # None: the load creates the table
+    as_of: datetime = datetime.min.replace(tzinfo=UTC)  # the batch's own time; a retry has the same
     schema_changes: tuple[SchemaChange, ...] = ()
     max_delete_fraction: float | None = None  # None: no guard
     partition_by: tuple[str, ...] = ()  # for a table that the load creates
@@ -103,3 +146,8 @@ class Plan:
     @property
     def creates_table(self) -> bool:
         return self.current is None
+
+    @property
+    def unique_by(self) -> tuple[str, ...]:
+        """Columns that are certain to be unique in the table after the load; goes into the marker."""
+        return self.shape.match if isinstance(self.shape, Merge) else ()

@@ -9,15 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Counts:
-    """`total` rows were read. Each ends in exactly one of `inserted`, `updated`, `unchanged`, `rejected`
-    or `skipped`; `deleted` counts rows of the table.
+    """`total` rows were read. The rest counts what became of them and of the table's rows:
 
-    `skipped` rows have no say: a later row of the batch has the same key, the table's row is newer, or
-    the strategy does not add keys.
+    - `inserted` rows were added to the table, `deleted` ones are no longer in it, so that
+      rows after = rows before + inserted - deleted
+    - `updated` rows of the table were replaced by rows of the batch
+    - `closed` versions of a history have another end than before
+    - `unchanged` rows of the batch are in the table already
+    - `skipped` rows of the batch have no say: a later row has the same key, the table's row is newer, or
+      the strategy does not add or replace keys
+    - `rejected` rows went to the quarantine
     """
 
     inserted: int = 0
     updated: int = 0
+    closed: int = 0
     deleted: int = 0
     unchanged: int = 0
     skipped: int = 0
@@ -26,7 +32,7 @@ class Counts:
 
     @property
     def changes(self) -> int:
-        return self.inserted + self.updated + self.deleted
+        return self.inserted + self.updated + self.closed + self.deleted
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -58,6 +64,10 @@ class Receipt:
     @property
     def updated(self) -> int:
         return self.counts.updated
+
+    @property
+    def closed(self) -> int:
+        return self.counts.closed
 
     @property
     def deleted(self) -> int:

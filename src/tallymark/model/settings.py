@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -32,6 +33,44 @@ class OnTargetDuplicates(StrEnum):
     FAIL = "fail"
 
 
+class Operation(StrEnum):
+    """What an event of a change feed does."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    TRUNCATE = "truncate"
+
+
+@dataclass(frozen=True)
+class Scd2Settings:
+    valid_from: str = "valid_from"
+    valid_to: str = "valid_to"
+    current_flag: str | None = None
+    effective_from: str | None = None  # None: the batch's as_of
+    close_absent: bool = False
+
+
+DEFAULT_CODES: dict[Operation, tuple[str, ...]] = {
+    Operation.INSERT: ("i", "insert", "c", "create", "r", "read"),
+    Operation.UPDATE: ("u", "update"),
+    Operation.DELETE: ("d", "delete"),
+}
+
+
+@dataclass(frozen=True)
+class CdcSettings:
+    operation_column: str
+    sequence_by: tuple[str, ...] = ()
+    codes: Mapping[Operation, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_CODES)  # lower case
+    partial: bool = False  # an update's NULL means: not carried, keep the table's value
+    history: bool = False  # versions are kept, as scd2 keeps them
+    tombstone_days: float = 30
+
+    def codes_of(self, *operations: Operation) -> list[str]:
+        return [code for operation in operations for code in self.codes.get(operation, ())]
+
+
 @dataclass(frozen=True)
 class MergeSettings:
     strategy: Strategy
@@ -44,3 +83,5 @@ class MergeSettings:
     on_target_duplicates: OnTargetDuplicates = OnTargetDuplicates.REPAIR
     max_delete_fraction: float | None = None  # None: the strategy's own default
     strict: bool = False
+    scd2: Scd2Settings = Scd2Settings()
+    cdc: CdcSettings | None = None

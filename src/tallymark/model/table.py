@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
+JSON_TYPE = "json"  # nested values in a destination that has no nested types
+
+
 @dataclass(frozen=True)
 class Column:
     name: str
-    type: str  # Spark SQL, lower case: "bigint", "decimal(12,2)", "struct<a:bigint>"
+    type: str  # Spark SQL, lower case: "bigint", "decimal(12,2)", "struct<a:bigint>"; or JSON_TYPE
     nullable: bool = True
 
 
@@ -21,6 +24,7 @@ class TableShape:
     version: str
     table_id: str = ""  # changes when a table is dropped and made again
     properties: dict[str, str] = field(default_factory=dict)
+    unique_by: tuple[str, ...] = ()  # columns known to be unique: Tallymark's last load left them so
 
     def column(self, name: str) -> Column | None:
         return find_column(self.columns, name)
