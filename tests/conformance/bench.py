@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from enrolled import Subject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -25,10 +26,17 @@ AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 @dataclass
 class Bench:
     spark: SparkSession
-    destination: Destination
-    table: str
+    subject: Subject
     sequence: int = 0
     commits: list[Commit] = field(default_factory=list)
+
+    @property
+    def destination(self) -> Destination:
+        return self.subject.destination
+
+    @property
+    def table(self) -> str:
+        return self.subject.table
 
     def plan(self, settings: MergeSettings, schema: str) -> Plan:
         fields = StructType.fromDDL(schema).fields
@@ -69,10 +77,7 @@ class Bench:
         return counts
 
     def rows(self) -> list[Row]:
-        current = self.destination.inspect(self.table)
-        assert current is not None
-        frame = self.destination._at_version(self.table, int(current.version))  # type: ignore[attr-defined]
-        return [row.asDict(recursive=True) for row in frame.collect()]
+        return self.subject.rows()
 
 
 def hash_of(content: str) -> str:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bench import Bench
-from enrolled import DESTINATIONS
+from enrolled import DESTINATIONS, Surroundings
 from pyspark.sql import SparkSession
 
 
@@ -16,6 +17,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def bench(enrolled: str, spark: SparkSession, tmp_path: Path) -> Bench:
-    destination, table = DESTINATIONS[enrolled].make(spark, tmp_path)
-    return Bench(spark, destination, table)
+def bench(request: pytest.FixtureRequest, enrolled: str, spark: SparkSession, tmp_path: Path) -> Bench:
+    def postgres() -> str:
+        fresh: Callable[[], str] = request.getfixturevalue("postgres")
+        return fresh()
+
+    return Bench(spark, DESTINATIONS[enrolled].make(Surroundings(spark, tmp_path, postgres)))

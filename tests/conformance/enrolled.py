@@ -7,34 +7,59 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from oracle import Row
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
 
-Make = Callable[[SparkSession, Path], tuple[Destination, str]]  # destination and a table that is not there
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a destination may use to come into being."""
+
+    spark: SparkSession
+    folder: Path  # empty
+    postgres: Callable[[], str]  # starts a server when first asked; the URL of an empty schema
+
+
+@dataclass(frozen=True)
+class Subject:
+    destination: Destination
+    table: str  # not there yet
+    rows: Callable[
+        [], list[Row]
+    ]  # of the table, read past Tallymark: Decimal, datetime, nested dict and list
 
 
 @dataclass(frozen=True)
 class Enrolled:
     """A variant of a destination that is enrolled already runs only the tests marked `core`."""
 
-    make: Make
+    make: Callable[[Surroundings], Subject]
     variant: bool = False
 
 
-def _delta_path(spark: SparkSession, folder: Path) -> tuple[Destination, str]:
-    return DeltaDestination(lambda: spark, root=str(folder / "lake")), "silver.orders"
+def _delta_path(around: Surroundings, properties: dict[str, str] | None = None) -> Subject:
+    root = str(around.folder / "lake")
+    destination = DeltaDestination(lambda: around.spark, root=root, properties=properties)
+    read = around.spark.read.format("delta")
+    return Subject(destination, "silver.orders", lambda: _collected(read.load(f"{root}/silver/orders")))
 
 
-def _delta_catalog(spark: SparkSession, folder: Path) -> tuple[Destination, str]:
-    return DeltaDestination(lambda: spark, catalog="spark_catalog"), f"conformance.t_{uuid4().hex}"
+def _delta_catalog(around: Surroundings) -> Subject:
+    destination = DeltaDestination(lambda: around.spark, catalog="spark_catalog")
+    table = f"conformance.t_{uuid4().hex}"
+    return Subject(destination, table, lambda: _collected(around.spark.table(table)))
 
 
-def _delta_change_feed(spark: SparkSession, folder: Path) -> tuple[Destination, str]:
+def _delta_change_feed(around: Surroundings) -> Subject:
     """With the change data feed on, updates go through MERGE instead of replace by columns."""
-    properties = {"delta.enableChangeDataFeed": "true"}
-    return DeltaDestination(lambda: spark, root=str(folder / "lake"), properties=properties), "silver.orders"
+    return _delta_path(around, {"delta.enableChangeDataFeed": "true"})
+
+
+def _collected(frame: DataFrame) -> list[Row]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
 
 
 DESTINATIONS = {

@@ -30,9 +30,11 @@ class Capabilities:
     """Complete and frozen; an unsupported pair is refused at plan time with the reason."""
 
     name: str
-    nested_types: bool
-    schema_evolution: bool
-    time_travel: bool
+    nested_types: bool  # False: nested values are kept as JSON
+    schema_evolution: bool  # a load can add columns
+    time_travel: bool  # earlier versions of a table can be read
+    sees_foreign_commits: bool  # a commit of another writer since the plan was made is noticed
+    locks_while_loading: bool  # other writers of the table wait from labelling until the commit
 
 
 @dataclass(frozen=True)

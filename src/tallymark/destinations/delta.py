@@ -41,7 +41,14 @@ class _Detail:
 
 
 class DeltaDestination:
-    capabilities = Capabilities("delta", nested_types=True, schema_evolution=True, time_travel=True)
+    capabilities = Capabilities(
+        "delta",
+        nested_types=True,
+        schema_evolution=True,
+        time_travel=True,
+        sees_foreign_commits=True,
+        locks_while_loading=False,
+    )
 
     def __init__(
         self,
