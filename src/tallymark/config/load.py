@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
+from tallymark.config.combinations import faults
 from tallymark.config.document import Document, read_document
 from tallymark.config.explain import validate
 from tallymark.config.pipeline import PipelineConfig
@@ -197,6 +198,8 @@ def _read_pipeline(
         document.report(("table",), f"{shown} cannot be the name of a table", fault)
     if isinstance(destination, str) and project is not None:
         _check_destination(document, destination, project)
+    for found in faults(config) if config is not None else ():
+        document.report(found.path, found.message, found.hint)
     if document.problems or config is None or project is None:
         return _Draft(document, None)
     return _Draft(

@@ -3,53 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from tallymark.config.change_feed import CdcConfig
+from tallymark.config.names import ColumnName, Names, first_repeated
 from tallymark.config.section import Section
 from tallymark.config.spark_types import check_type
-from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy
-
-
-def as_list(value: object) -> object:
-    """`unique_key: id` and `unique_key: a, b` mean the same as lists."""
-    if not isinstance(value, str):
-        return value
-    names = [part.strip() for part in value.split(",") if part.strip()]
-    if not names:
-        # An empty text, often from an empty variable, must not pass for "no key".
-        raise ValueError("is empty")
-    return names
-
-
-def _distinct(names: list[str]) -> list[str]:
-    if not all(name.strip() for name in names):
-        raise ValueError("holds an empty name")
-    twice = _first_repeated(names)
-    if twice is not None:
-        raise ValueError(f"names {twice} twice")
-    return names
-
-
-def _first_repeated(names: Iterable[str]) -> str | None:
-    """Column names do not differ by case alone."""
-    seen: set[str] = set()
-    for name in names:
-        if name.casefold() in seen:
-            return name
-        seen.add(name.casefold())
-    return None
-
-
-Names = Annotated[
-    list[str],
-    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
-    AfterValidator(_distinct),
-]
-ColumnName = Annotated[str, Field(min_length=1)]
+from tallymark.model.settings import (
+    MergeSettings,
+    OnTargetDuplicates,
+    Scd2Settings,
+    SchemaEvolution,
+    Strategy,
+)
 
 
 class Format(StrEnum):
@@ -203,17 +172,6 @@ class RetryConfig(Section):
     max_attempts: int = Field(3, ge=1, description="After this many failures a file waits for `requeue`")
 
 
-class CdcConfig(Section):
-    operation_column: ColumnName = Field(description="The column that says insert, update or delete")
-    sequence_by: Names = Field(
-        default_factory=list, description="What orders the changes of a key; default: file order"
-    )
-    operations: dict[Literal["insert", "update", "delete"], list[str]] = Field(
-        default_factory=dict, description="Which values of operation_column mean what"
-    )
-    history: Literal["none", "scd2"] = Field("none", description="scd2 keeps every version of a row")
-
-
 class PipelineConfig(Section):
     description: str = Field("", description="For people")
     source: SourceConfig = Field(description="Where the rows come from")
@@ -235,6 +193,9 @@ class PipelineConfig(Section):
     )
     scd_valid_from: ColumnName = Field("valid_from", description="scd2: the column that opens a version")
     scd_valid_to: ColumnName = Field("valid_to", description="scd2: the column that closes a version")
+    scd_current_flag: ColumnName | None = Field(
+        None, description="scd2: a column that is true for the open version; default: none"
+    )
     scd_effective_from: ColumnName | None = Field(
         None, description="scd2: the column with the time of a change; default: the time of the load"
     )
@@ -268,7 +229,7 @@ class PipelineConfig(Section):
     @field_validator("columns")
     @classmethod
     def _named_once(cls, columns: list[ColumnConfig]) -> list[ColumnConfig]:
-        twice = _first_repeated(column.name for column in columns)
+        twice = first_repeated(column.name for column in columns)
         if twice is not None:
             raise ValueError(f"names {twice} twice")
         return columns
@@ -285,4 +246,12 @@ class PipelineConfig(Section):
             on_target_duplicates=self.on_target_duplicates,
             max_delete_fraction=self.guards.max_delete_fraction,
             strict=project_strict if self.strict is None else self.strict,
+            scd2=Scd2Settings(
+                valid_from=self.scd_valid_from,
+                valid_to=self.scd_valid_to,
+                current_flag=self.scd_current_flag,
+                effective_from=self.scd_effective_from,
+                close_absent=self.scd_close_absent,
+            ),
+            cdc=None if self.cdc is None else self.cdc.settings(),
         )

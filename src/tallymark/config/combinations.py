@@ -1,0 +1,118 @@
+"""Keys of a pipeline that are right alone and make no sense together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tallymark.config.change_feed import CdcConfig
+from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.problem import KeyPath
+from tallymark.model.settings import Strategy
+
+_HISTORY_KEYS = (
+    "scd_valid_from",
+    "scd_valid_to",
+    "scd_current_flag",
+    "scd_effective_from",
+    "scd_close_absent",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    path: KeyPath
+    message: str
+    hint: str
+
+
+def faults(config: PipelineConfig) -> Iterator[Fault]:
+    yield from _keys_without_use(config)
+    if keeps_history(config):
+        yield from _history_columns(config)
+    if config.cdc is not None and config.merge_strategy is Strategy.CDC:
+        yield from _feed(config, config.cdc)
+
+
+def keeps_history(config: PipelineConfig) -> bool:
+    if config.merge_strategy is Strategy.CDC:
+        return config.cdc is not None and config.cdc.history == "scd2"
+    return config.merge_strategy is Strategy.SCD2
+
+
+def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
+    strategy = config.merge_strategy
+    if config.cdc is not None and strategy is not Strategy.CDC:
+        yield Fault(
+            ("cdc",),
+            f"is for merge_strategy cdc, and this pipeline has {strategy}",
+            "set merge_strategy: cdc, or remove cdc",
+        )
+    if not keeps_history(config):
+        for key in _HISTORY_KEYS:
+            if key in config.model_fields_set:
+                yield Fault(
+                    (key,),
+                    f"is for a history of versions, and this pipeline has merge_strategy {strategy}"
+                    + (" without history" if strategy is Strategy.CDC else ""),
+                    "set cdc.history: scd2, or remove it"
+                    if strategy is Strategy.CDC
+                    else "set merge_strategy: scd2, or remove it",
+                )
+    elif config.scd_close_absent and strategy is Strategy.CDC:
+        yield Fault(
+            ("scd_close_absent",),
+            "a change feed does not hold every key, so an absent one means nothing",
+            "remove it: a delete in the feed closes the version",
+        )
+
+
+def _history_columns(config: PipelineConfig) -> Iterator[Fault]:
+    keys = {name.casefold() for name in config.unique_key}
+    taken: dict[str, str] = {}
+    for key in ("scd_valid_from", "scd_valid_to", "scd_current_flag", "scd_effective_from"):
+        name = getattr(config, key)
+        if name is None:
+            continue
+        if name.casefold() in keys:
+            yield Fault(
+                (key,),
+                f"{name} is in unique_key, and every version of a key has its own",
+                "name another column, or take it out of unique_key",
+            )
+        other = taken.setdefault(name.casefold(), key)
+        if other != key:
+            at = key if key in config.model_fields_set else other
+            pair = {other, key} - {at}
+            yield Fault((at,), f"{name} is the name of {pair.pop()} too", "give each its own column")
+
+
+def _feed(config: PipelineConfig, feed: CdcConfig) -> Iterator[Fault]:
+    keys = {name.casefold() for name in config.unique_key}
+    ordering = {name.casefold() for name in feed.settings().sequence_by}
+    operation = feed.operation_column
+    if operation.casefold() in keys | ordering:
+        where = "unique_key" if operation.casefold() in keys else "sequence_by"
+        yield Fault(
+            ("cdc", "operation_column"),
+            f"{operation} is in {where} too",
+            "name the column that says insert, update or delete, and nothing else",
+        )
+    if shared := [name for name in feed.settings().sequence_by if name.casefold() in keys]:
+        yield Fault(
+            ("cdc", "sequence_by"),
+            f"{shared[0]} is in unique_key, so it cannot order the changes of a key",
+            "name a column that grows with every change, such as a log position",
+        )
+    if len(ordering) < len(feed.sequence_by):
+        yield Fault(
+            ("cdc", "sequence_by"),
+            "two paths end in the same name, which is the name of their column",
+            "keep one of them",
+        )
+    if feed.envelope and feed.operations:
+        yield Fault(
+            ("cdc", "operations"),
+            f"a {feed.envelope} envelope has its own codes: c, r, u, d and t",
+            "remove operations, or envelope if the files are flat",
+        )

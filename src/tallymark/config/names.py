@@ -1,0 +1,46 @@
+"""Column names as people write them: one, several with commas, or a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+
+def as_list(value: object) -> object:
+    """`unique_key: id` and `unique_key: a, b` mean the same as lists."""
+    if not isinstance(value, str):
+        return value
+    names = [part.strip() for part in value.split(",") if part.strip()]
+    if not names:
+        # An empty text, often from an empty variable, must not pass for "no key".
+        raise ValueError("is empty")
+    return names
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Column names do not differ by case alone."""
+    seen: set[str] = set()
+    for name in names:
+        if name.casefold() in seen:
+            return name
+        seen.add(name.casefold())
+    return None
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if not all(name.strip() for name in names):
+        raise ValueError("holds an empty name")
+    twice = first_repeated(names)
+    if twice is not None:
+        raise ValueError(f"names {twice} twice")
+    return names
+
+
+Names = Annotated[
+    list[str],
+    BeforeValidator(as_list, json_schema_input_type=str | list[str]),
+    AfterValidator(_distinct),
+]
+ColumnName = Annotated[str, Field(min_length=1)]
