@@ -16,7 +16,7 @@ from tallymark.destinations.contract import Destination
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Event, Step
 from tallymark.model.settings import MergeSettings
-from tallymark.strategies.needs import ONE_FILE_IS_A_DELIVERY, ORDER_FREE, effective
+from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
 
 MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
 
@@ -41,7 +41,7 @@ class Task:
     def max_files(self) -> int:
         if self.batch.max_files is not None:
             return self.batch.max_files
-        return 1 if effective(self.settings).settings.strategy in ONE_FILE_IS_A_DELIVERY else MANY_FILES
+        return 1 if one_file_is_a_delivery(effective(self.settings).settings) else MANY_FILES
 
     @property
     def ordered(self) -> bool:

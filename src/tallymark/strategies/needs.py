@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tallymark.errors import PlanError, Unsupported
+from tallymark.errors import PlanError
 from tallymark.model.settings import MergeSettings, Strategy
 
-# Strategies for which two files in one batch mean something else than one after the other: each file is
-# a delivery of its own unless the user says how many files belong together.
-ONE_FILE_IS_A_DELIVERY = frozenset(
+# Strategies for which two files in one batch mean something else than one after the other.
+_ONE_FILE_IS_A_DELIVERY = frozenset(
     {Strategy.FULL_REFRESH, Strategy.FULL_MERGE, Strategy.SNAPSHOT, Strategy.DELETE_INSERT}
 )
 
@@ -28,12 +27,18 @@ NEEDS: dict[Strategy, tuple[str, ...]] = {
     Strategy.DELETE_INSERT: ("unique_key",),
     Strategy.SNAPSHOT: ("partition_column",),
     Strategy.SCD2: ("unique_key",),
-    Strategy.CDC: ("unique_key",),
+    Strategy.CDC: ("unique_key", "cdc"),
 }
 
-BUILT = frozenset({Strategy.FULL_REFRESH, Strategy.APPEND_ONLY, Strategy.UPSERT, Strategy.INCREMENTAL})
-
 DEFAULT_DELETE_GUARD = 0.5
+
+
+def one_file_is_a_delivery(settings: MergeSettings) -> bool:
+    """Whether each file gets a batch of its own, unless the user says how many files belong together."""
+    by_time_of_load = settings.strategy is Strategy.SCD2 and (
+        settings.scd2.effective_from is None or settings.scd2.close_absent
+    )
+    return by_time_of_load or settings.strategy in _ONE_FILE_IS_A_DELIVERY
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,6 @@ class Effective:
 
 def effective(settings: MergeSettings) -> Effective:
     strategy = settings.strategy
-    if strategy not in BUILT:
-        names = ", ".join(sorted(BUILT))
-        raise Unsupported(f"merge_strategy {strategy} is not built yet", hint=f"use one of {names}")
     missing = [field for field in NEEDS[strategy] if not getattr(settings, field)]
     if missing:
         return _fall_back(settings, missing)
