@@ -12,15 +12,16 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from tallymark.checks.casts import JSON_OPTIONS, NoCast, lossless
-from tallymark.checks.text import Cast, is_temporal
-from tallymark.checks.types import KNOWN_TYPES, parse_type
+from tallymark.checks.feed import Feed
+from tallymark.checks.rules import check_patterns, declared_type
+from tallymark.checks.text import Cast
+from tallymark.checks.types import parse_type
 from tallymark.config.pipeline import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
@@ -28,6 +29,8 @@ from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableSh
 
 CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
 POSITION = "_tm_position"  # of a replayed row in the file it first came from
+RECORD_ORDER = "_tm_record"  # ROW_ORDER of the record that an envelope's row came from: one may give two
+NO_CHANGE = "_tm_no_change"  # true for a record of a feed that changes no row: counted in positions only
 PROBLEMS = "_tm_problems"  # empty for a good row
 RAW = "_tm_raw"  # of a bad row only: the record as JSON, or the text of a malformed one
 PROBLEMS_TYPE = "array<struct<column:string,reason:string,value:string>>"
@@ -56,6 +59,15 @@ class _Target:
     rule: ColumnConfig | None
 
 
+@dataclass(frozen=True)
+class _Needs:
+    """Names in lower case of the columns that must hold a value."""
+
+    keys: Collection[str]
+    values: Collection[str]
+    feed: Feed | None
+
+
 def conform(
     frame: DataFrame,
     source_columns: Sequence[Column],
@@ -64,17 +76,23 @@ def conform(
     *,
     required: Collection[str],
     unique_key: Collection[str],
+    feed: Feed | None = None,
 ) -> Conformed:
-    """`required` columns, like those with a `required` rule, must exist and hold a value in every row."""
-    _check_patterns(frame, rules)
+    """`required` columns, like those with a `required` rule, must exist and hold a value in every row; in
+    those of a `feed` in every row where the event says so."""
+    check_patterns(frame, rules)
     types = {field.name: field.dataType for field in frame.schema.fields}
     source = t.StructType([t.StructField(c.name, _not_void(types[c.name])) for c in source_columns])
-    targets = _match(source, rules, table)
+    changes = feed.columns if feed else ()
+    targets = _match(source, rules, table, changes)
     keys = {name.casefold() for name in unique_key}
     needed = {name.casefold() for name in required} | {r.name.casefold() for r in rules if r.required}
-    _check_present(targets, [*unique_key, *required, *(r.name for r in rules if r.required)], source)
+    _check_present(
+        targets, [*unique_key, *changes, *required, *(r.name for r in rules if r.required)], source
+    )
+    needed -= keys | {name.casefold() for name in changes}
     return Conformed(
-        frame=_judged(frame, source, targets, keys, needed - keys),
+        frame=_judged(frame, source, targets, _Needs(keys, needed, feed)),
         columns=tuple(target.column for target in targets),
         source=source,
     )
@@ -83,7 +101,9 @@ def conform(
 # 1. match
 
 
-def _match(source: t.StructType, rules: Sequence[ColumnConfig], table: TableShape | None) -> list[_Target]:
+def _match(
+    source: t.StructType, rules: Sequence[ColumnConfig], table: TableShape | None, changes: Sequence[str]
+) -> list[_Target]:
     by_source: dict[str, list[ColumnConfig]] = {}
     for rule in rules:
         by_source.setdefault((rule.source or rule.name).casefold(), []).append(rule)
@@ -94,8 +114,9 @@ def _match(source: t.StructType, rules: Sequence[ColumnConfig], table: TableShap
     for missing in (rule for left in by_source.values() for rule in left):
         targets.append(_absent(missing, table))
     if not source.fields and table:  # an empty file: no rows, and the table's columns
+        named = [*table.columns, *(Column(c, "string") for c in changes if table.column(c) is None)]
         held = {target.column.name.casefold() for target in targets}
-        rest = [c for c in table.columns if c.name.casefold() not in held and not is_provenance(c.name)]
+        rest = [c for c in named if c.name.casefold() not in held and not is_provenance(c.name)]
         targets += [_Target(column, None, None, None) for column in rest]
     _check_names(targets)
     return targets
@@ -122,7 +143,7 @@ def _absent(rule: ColumnConfig, table: TableShape | None) -> _Target:
 
 def _wanted_type(rule: ColumnConfig | None, existing: Column | None, source: t.DataType) -> t.DataType:
     if rule and rule.type:
-        return _declared_type(rule.name, rule.type)
+        return declared_type(rule.name, rule.type)
     if existing and existing.type.casefold() != source.simpleString().casefold():
         try:
             return parse_type(existing.type)
@@ -138,19 +159,6 @@ def _wanted_type(rule: ColumnConfig | None, existing: Column | None, source: t.D
 def _not_void(found: t.DataType) -> t.DataType:
     """A column that held only NULLs when its type was guessed; no table has that type."""
     return t.StringType() if isinstance(found, t.NullType) else found
-
-
-def _declared_type(column: str, text: str) -> t.DataType:
-    try:
-        return parse_type(text)
-    except ValueError as problem:
-        near = difflib.get_close_matches(text.strip().lower(), KNOWN_TYPES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"types are {', '.join(KNOWN_TYPES)}"
-        raise ConfigError(
-            f"columns: {column}: {text} is not a type: {problem}",
-            hint=hint,
-            facts={"column": column, "type": text},
-        ) from None
 
 
 def _conflict(field: t.StructField, wanted: t.DataType, no: NoCast, *, declared: bool) -> TypeConflict:
@@ -216,40 +224,15 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
         )
 
 
-def _check_patterns(frame: DataFrame, rules: Sequence[ColumnConfig]) -> None:
-    """Spark finds a wrong pattern only when it meets the first row, and then in the middle of a job."""
-    for rule in rules:
-        if rule.format is None:
-            continue
-        if rule.type is None or not is_temporal(_declared_type(rule.name, rule.type)):
-            raise ConfigError(
-                f"columns: {rule.name}: a format is for dates and timestamps, and the type is "
-                f"{rule.type or 'not given'}",
-                hint="give `type: date`, `timestamp` or `timestamp_ntz`, or remove `format`",
-                facts={"column": rule.name, "format": rule.format},
-            )
-        try:
-            probe = F.try_to_timestamp(F.lit("2026-01-01"), F.lit(rule.format))
-            frame.sparkSession.range(1).select(probe).collect()
-        except PySparkException as error:
-            raise ConfigError(
-                f"columns: {rule.name}: {rule.format} is not a date pattern: {str(error).splitlines()[0]}",
-                hint="letters are yyyy MM dd HH mm ss SSS XXX, other text goes in single quotes",
-                facts={"column": rule.name, "format": rule.format},
-            ) from None
-
-
 # 2. cast
 
 
-def _judged(
-    frame: DataFrame, source: t.StructType, targets: Sequence[_Target], keys: set[str], needed: set[str]
-) -> DataFrame:
+def _judged(frame: DataFrame, source: t.StructType, targets: Sequence[_Target], needs: _Needs) -> DataFrame:
     """One projection after another, so that each value is cast once and each reason found once; Spark
     runs them in one stage."""
     typed = [f"_tm_typed_{at}" for at in range(len(targets))]
     present = set(frame.columns)
-    kept = [name for name in (*TECHNICAL_COLUMNS, POSITION) if name in present]
+    kept = [name for name in (*TECHNICAL_COLUMNS, POSITION, RECORD_ORDER, NO_CHANGE) if name in present]
     provenance = [
         F.col(name) if name in present else F.lit(None).cast("string").alias(name) for name in _PROVENANCE
     ]
@@ -261,10 +244,11 @@ def _judged(
         corrupt.alias(CORRUPT),
         *[_value(target).alias(name) for target, name in zip(targets, typed, strict=True)],
     )
+    operation = _operation(targets, typed, needs.feed)
     reasons = {
         f"_tm_reason_{at}": (target, reason)
         for at, (target, name) in enumerate(zip(targets, typed, strict=True))
-        if (reason := _reason(target, F.col(name), keys, needed)) is not None
+        if (reason := _reason(target, F.col(name), needs, operation)) is not None
     }
     reasoned = cast.select("*", *[reason.alias(name) for name, (_, reason) in reasons.items()])
     problems = _problems({name: target for name, (target, _) in reasons.items()})
@@ -307,17 +291,31 @@ def _found(target: _Target, reason: str) -> SparkColumn:
     return _problem(target.column.name, F.col(reason), value.cast("string"))
 
 
-def _reason(target: _Target, typed: SparkColumn, keys: set[str], needed: set[str]) -> SparkColumn | None:
+def _operation(targets: Sequence[_Target], typed: Sequence[str], feed: Feed | None) -> SparkColumn | None:
+    wanted = feed.operation_column.casefold() if feed else None
+    found = (n for x, n in zip(targets, typed, strict=True) if x.column.name.casefold() == wanted)
+    return next((F.col(name) for name in found), None)
+
+
+def _reason(
+    target: _Target, typed: SparkColumn, needs: _Needs, operation: SparkColumn | None
+) -> SparkColumn | None:
     if target.source is None or target.cast is None:
         return None
     found: list[SparkColumn] = []
     if target.cast.problem is not None:
         found.append(target.cast.problem(_quoted(target.source), typed))
-    name = target.column.name.casefold()
-    if name in keys:
-        found.append(F.when(typed.isNull(), F.lit("null key")))
-    elif name in needed:
-        found.append(F.when(typed.isNull(), F.lit("required value is missing")))
+    name, missing, feed = target.column.name.casefold(), typed.isNull(), needs.feed
+    if feed is not None:
+        found += feed.problems(name, typed)
+    if name in needs.keys:
+        if feed is not None and operation is not None:
+            missing = missing & feed.needs_key(operation)
+        found.append(F.when(missing, F.lit("null key")))
+    elif name in needs.values:
+        if feed is not None and operation is not None:
+            missing = missing & feed.needs_values(operation)
+        found.append(F.when(missing, F.lit("required value is missing")))
     return F.coalesce(*found) if found else None
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from tallymark.checks.casts import JSON_OPTIONS
-from tallymark.checks.conform import CORRUPT, POSITION, PROBLEMS, RAW
+from tallymark.checks.conform import CORRUPT, POSITION, PROBLEMS, RAW, RECORD_ORDER
 from tallymark.checks.split import Checked
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Batch, SourceFile
@@ -195,8 +195,10 @@ class Quarantine:
 def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
     file = F.coalesce(SOURCE_FILE, F.lit(""))
     first = F.get(PROBLEMS, F.lit(0))
+    # A record that changes a key gives two rows; their orders are even and odd.
+    part = [F.col(ROW_ORDER) % 2] if RECORD_ORDER in checked.bad.columns else []
     return checked.bad.select(
-        F.sha2(F.concat_ws("\n", F.lit(batch.id), file, F.col(POSITION)), 256).alias("id"),
+        F.sha2(F.concat_ws("\n", F.lit(batch.id), file, F.col(POSITION), *part), 256).alias("id"),
         F.lit(batch.pipeline).alias("pipeline"),
         F.lit(batch.id).alias("batch_id"),
         file.alias("file"),

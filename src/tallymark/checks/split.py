@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 from pyspark.storagelevel import StorageLevel
 
-from tallymark.checks.conform import POSITION, PROBLEMS, RAW, Conformed
+from tallymark.checks.conform import NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
 from tallymark.config.pipeline import QuarantineConfig
 from tallymark.errors import TooManyBadRows
 from tallymark.model.batch import SourceFile
@@ -72,31 +72,34 @@ def _first_bad(checked: Checked, limit: int) -> list[Row]:
 
 def _checked(frame: DataFrame, source: t.StructType) -> Checked:
     is_bad = F.size(PROBLEMS) > 0
-    counted = frame.groupBy(FILE_ORDER).agg(F.count("*").alias("rows"), F.count_if(is_bad).alias("bad"))
+    rows = frame.filter(~F.col(NO_CHANGE)) if NO_CHANGE in frame.columns else frame
+    counted = rows.groupBy(FILE_ORDER).agg(F.count("*").alias("rows"), F.count_if(is_bad).alias("bad"))
     counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in counted.collect()}
     rejected = sum(bad for _, bad in counts.values())
     with_bad_rows = {file: pair for file, pair in counts.items() if pair[1]}
-    kept = frame.filter(~is_bad) if rejected else frame
+    kept = rows.filter(~is_bad) if rejected else rows
     return Checked(
-        good=kept.drop(PROBLEMS, RAW, POSITION),
-        bad=_with_position(frame, is_bad, list(with_bad_rows)),
-        total=sum(rows for rows, _ in counts.values()),
+        good=kept.drop(PROBLEMS, RAW, POSITION, RECORD_ORDER, NO_CHANGE),
+        bad=_with_position(frame, rows.filter(is_bad), list(with_bad_rows)),
+        total=sum(number for number, _ in counts.values()),
         rejected=rejected,
         per_file=with_bad_rows,
         source=source,
     )
 
 
-def _with_position(frame: DataFrame, is_bad: Column, files: Sequence[int]) -> DataFrame:
-    """Spark reads a large file in several splits and numbers the rows within each; so a row's place in
-    the file is its place in the split, after all rows of the splits before."""
-    bad = frame.filter(is_bad)
+def _with_position(frame: DataFrame, bad: DataFrame, files: Sequence[int]) -> DataFrame:
+    """Spark reads a large file in several splits and numbers the records within each; so a record's place
+    in the file is its place in the split, after all records of the splits before."""
     if POSITION in frame.columns:
         return bad
+    order, records = ROW_ORDER, F.count("*")
+    if RECORD_ORDER in frame.columns:
+        order, records = RECORD_ORDER, F.count_distinct(RECORD_ORDER)
     splits = (
         frame.filter(F.col(FILE_ORDER).isin(list(files)))
         .groupBy(FILE_ORDER, ROW_BLOCK)
-        .agg(F.min(ROW_ORDER).alias("first"), F.count("*").alias("rows"))
+        .agg(F.min(order).alias("first"), records.alias("rows"))
     )
     earlier = Window.partitionBy(FILE_ORDER).orderBy(ROW_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
     before = splits.select(
@@ -105,7 +108,7 @@ def _with_position(frame: DataFrame, is_bad: Column, files: Sequence[int]) -> Da
         "first",
         F.coalesce(F.sum("rows").over(earlier), F.lit(0)).alias("before"),
     )
-    position = (F.col("before") + F.col(ROW_ORDER) - F.col("first") + 1).alias(POSITION)
+    position = (F.col("before") + F.col(order) - F.col("first") + 1).alias(POSITION)
     placed = bad.join(F.broadcast(before), [FILE_ORDER, ROW_BLOCK])
     return placed.select(*frame.columns, position)
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import PROBLEMS, Conformed, conform
+from tallymark.checks.feed import Feed
 from tallymark.config.pipeline import ColumnConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
@@ -49,8 +50,11 @@ def conformed() -> Callable[..., Conformed]:
         table: TableShape | None = None,
         required: Sequence[str] = (),
         unique_key: Sequence[str] = (),
+        feed: Feed | None = None,
     ) -> Conformed:
-        return conform(frame, columns_of(frame), rules, table, required=required, unique_key=unique_key)
+        return conform(
+            frame, columns_of(frame), rules, table, required=required, unique_key=unique_key, feed=feed
+        )
 
     return make
 
