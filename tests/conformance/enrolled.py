@@ -9,9 +9,14 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from oracle import Row
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
+from tallymark.destinations.duckdb import DuckDbEngine
+from tallymark.destinations.postgres import PostgresEngine
+from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.destinations.sqlite import SqliteEngine
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,31 @@ def _collected(frame: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
+def _sqlite(around: Surroundings) -> Subject:
+    path = around.folder / "shop.sqlite"
+    table = "silver.orders"
+    return Subject(SqlDestination(SqliteEngine(str(path), SOON)), table, lambda: sqlite_rows(path, table))
+
+
+def _duckdb(around: Surroundings) -> Subject:
+    path = around.folder / "shop.duckdb"
+    table = "silver.orders"
+    return Subject(SqlDestination(DuckDbEngine(str(path), SOON)), table, lambda: duckdb_rows(path, table))
+
+
+def _postgres(around: Surroundings) -> Subject:
+    """The schema is the load's to make."""
+    url, table = around.postgres(), f"silver_{uuid4().hex[:8]}.orders"
+    return Subject(SqlDestination(PostgresEngine(url, SOON)), table, lambda: postgres_rows(url, table))
+
+
+SOON = 0.5  # seconds: in a test nobody lets go of a lock
+
 DESTINATIONS = {
     "delta": Enrolled(_delta_path),
+    "sqlite": Enrolled(_sqlite),
+    "duckdb": Enrolled(_duckdb),
+    "postgres": Enrolled(_postgres),
     "delta_catalog": Enrolled(_delta_catalog, variant=True),
     "delta_change_feed": Enrolled(_delta_change_feed, variant=True),
 }

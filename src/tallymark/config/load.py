@@ -23,8 +23,10 @@ from tallymark.config.problem import KeyPath, Problem, closest, config_error, li
 from tallymark.config.project import (
     DeltaDestinationConfig,
     DestinationConfig,
+    DuckDbDestinationConfig,
     PostgresDestinationConfig,
     ProjectConfig,
+    SqliteDestinationConfig,
 )
 from tallymark.config.secrets import redact
 from tallymark.errors import ConfigError
@@ -273,6 +275,8 @@ def _location(root: Path, destination: DestinationConfig) -> str:
             return f"catalog {destination.catalog}"
         case PostgresDestinationConfig():
             return destination.url
+        case SqliteDestinationConfig(path=path) | DuckDbDestinationConfig(path=path):
+            return _resolve(root, path)
         case _:
             assert_never(destination)
 

@@ -67,10 +67,24 @@ class DeltaDestinationConfig(Section):
 
 
 class PostgresDestinationConfig(Section):
-    """PostgreSQL tables. Accepted in the file; loads into it are refused until they are built."""
+    """Tables of PostgreSQL 14 or newer; silver.orders is table orders of schema silver."""
 
     type: Literal["postgres"]
     url: str = Field(min_length=1, description="postgres only: postgresql://user:${PGPASSWORD}@host/db")
+
+
+class SqliteDestinationConfig(Section):
+    """Tables of a SQLite file. SQLite has no schemas: table silver.orders has this whole name there."""
+
+    type: Literal["sqlite"]
+    path: str = Field(min_length=1, description="The database file; its folder must be there")
+
+
+class DuckDbDestinationConfig(Section):
+    """Tables of a DuckDB file; silver.orders is table orders of schema silver."""
+
+    type: Literal["duckdb"]
+    path: str = Field(min_length=1, description="The database file; its folder must be there")
 
 
 def _destination_type(value: Any) -> Any:
@@ -79,7 +93,10 @@ def _destination_type(value: Any) -> Any:
 
 
 DestinationConfig = Annotated[
-    Annotated[DeltaDestinationConfig, Tag("delta")] | Annotated[PostgresDestinationConfig, Tag("postgres")],
+    Annotated[DeltaDestinationConfig, Tag("delta")]
+    | Annotated[SqliteDestinationConfig, Tag("sqlite")]
+    | Annotated[DuckDbDestinationConfig, Tag("duckdb")]
+    | Annotated[PostgresDestinationConfig, Tag("postgres")],
     Discriminator(_destination_type),
 ]
 

@@ -6,10 +6,19 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from tallymark.config.project import DeltaDestinationConfig, DestinationConfig, PostgresDestinationConfig
+from tallymark.config.project import (
+    DeltaDestinationConfig,
+    DestinationConfig,
+    DuckDbDestinationConfig,
+    PostgresDestinationConfig,
+    SqliteDestinationConfig,
+)
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
-from tallymark.errors import Unsupported
+from tallymark.destinations.duckdb import DuckDbEngine
+from tallymark.destinations.postgres import PostgresEngine
+from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.destinations.sqlite import SqliteEngine
 
 
 def open_destination(
@@ -20,4 +29,8 @@ def open_destination(
             root = None if config.path is None else resolve(config.path)
             return DeltaDestination(spark, root=root, catalog=config.catalog, properties=config.properties)
         case PostgresDestinationConfig():
-            raise Unsupported("destination type postgres is not built yet", hint="use type: delta")
+            return SqlDestination(PostgresEngine(config.url))
+        case SqliteDestinationConfig():
+            return SqlDestination(SqliteEngine(resolve(config.path)))
+        case DuckDbDestinationConfig():
+            return SqlDestination(DuckDbEngine(resolve(config.path)))

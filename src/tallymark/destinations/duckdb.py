@@ -1,0 +1,347 @@
+"""DuckDB: a file with schemas and tables, in native types for everything, nested ones too.
+
+Only one process at a time may hold the file, so it is opened for each operation and closed after it. Within a
+process transactions are optimistic: two loads of one table collide in its row of the fence.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted
+from tallymark.destinations.sql_types import SparkType, parse_type
+from tallymark.destinations.sql_values import plain
+from tallymark.errors import (
+    CommitUnknown,
+    DestinationError,
+    TableBusy,
+    TableMoved,
+    TallymarkError,
+    Unsupported,
+)
+from tallymark.model.table import JSON_TYPE
+
+if TYPE_CHECKING:
+    import duckdb
+
+_NATIVE = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "void": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    JSON_TYPE: "JSON",
+}
+_Type = exp.DataType.Type
+_SPARK = {
+    _Type.BOOLEAN: "boolean",
+    _Type.TINYINT: "tinyint",
+    _Type.SMALLINT: "smallint",
+    _Type.INT: "int",
+    _Type.BIGINT: "bigint",
+    _Type.INT128: "decimal(38,0)",
+    _Type.UTINYINT: "smallint",
+    _Type.USMALLINT: "int",
+    _Type.UINT: "bigint",
+    _Type.UBIGINT: "decimal(20,0)",
+    _Type.FLOAT: "float",
+    _Type.DOUBLE: "double",
+    _Type.VARBINARY: "binary",
+    _Type.BINARY: "binary",
+    _Type.DATE: "date",
+    _Type.TIMESTAMPTZ: "timestamp",
+    _Type.TIMESTAMP: "timestamp_ntz",
+    _Type.TIMESTAMPNTZ: "timestamp_ntz",
+    _Type.TIMESTAMP_S: "timestamp_ntz",
+    _Type.TIMESTAMP_MS: "timestamp_ntz",
+    _Type.TIMESTAMP_NS: "timestamp_ntz",
+    _Type.JSON: JSON_TYPE,
+}
+_STAGING = "_tm_arrow"
+_KIND = "kind"  # of a struct's field, in sqlglot
+
+
+@dataclass(frozen=True)
+class DuckDbEngine:
+    path: str
+    busy_seconds: float = 30
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        "duckdb",
+        nested_types=True,
+        schema_evolution=True,
+        time_travel=False,
+        sees_foreign_commits=False,
+        locks_while_loading=False,
+    )
+    dialect: ClassVar[str] = "duckdb"
+    null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
+    longest_name: ClassVar[int] = 10_000
+
+    @property
+    def place(self) -> str:
+        return self.path
+
+    def locate(self, table: str) -> Name:
+        schema, _, name = table.rpartition(".")
+        if "." in schema:
+            raise Unsupported(
+                f"table {table}: DuckDB has schemas, and nothing above them", hint="use schema.table"
+            )
+        return Name((schema or "main").casefold(), name, name.casefold())
+
+    @contextmanager
+    def session(self, *, writes: bool) -> Iterator[DuckDbSession]:
+        folder = Path(self.path).parent
+        if not folder.is_dir():
+            raise DestinationError(
+                f"{self.path}: there is no folder {folder}", hint="create the folder first"
+            )
+        connection = self._connect(self.path if writes or Path(self.path).exists() else ":memory:")
+        try:
+            session = DuckDbSession(self, connection)
+            session.execute("SET TimeZone = 'UTC'")
+            yield session
+        finally:
+            connection.close()  # what was not committed is gone
+
+    def _connect(self, path: str) -> duckdb.DuckDBPyConnection:
+        try:
+            import duckdb
+        except ModuleNotFoundError as error:
+            raise DestinationError(
+                "the driver of DuckDB is not installed", hint="install it: pip install 'tallymark[duckdb]'"
+            ) from error
+        deadline = time.monotonic() + self.busy_seconds
+        while True:
+            try:
+                return duckdb.connect(path)
+            except duckdb.Error as error:
+                refusal = self.refusal(error)
+                if not isinstance(refusal, TableBusy) or time.monotonic() > deadline:
+                    raise refusal from error
+                time.sleep(0.1)
+
+    def check(self) -> None:
+        with self.session(writes=False) as session:
+            session.temporary("_tm_check", [NativeColumn("x", "INTEGER", "int")])
+            reason = session.obstacle_to_create(Name("main", "", ""))
+        if reason:
+            raise DestinationError(
+                f"{self.path}: {reason}", hint="let this user write the file and its folder"
+            )
+
+    def native_type(self, spark_type: str) -> str:
+        return self._native(parse_type(spark_type), spark_type)
+
+    def _native(self, parsed: SparkType, whole: str) -> str:
+        parts = [(name, self._native(inner, whole)) for name, inner in parsed.fields]
+        match parsed.name:
+            case "decimal":
+                return f"DECIMAL({parsed.sizes[0]},{parsed.sizes[1]})"
+            case "struct" if parts:
+                return f"STRUCT({', '.join(f'{quoted(name)} {native}' for name, native in parts)})"
+            case "array":
+                return f"{parts[0][1]}[]"
+            case "map":
+                return f"MAP({parts[0][1]}, {parts[1][1]})"
+            case flat if flat in _NATIVE:
+                return _NATIVE[flat]
+            case _:
+                raise Unsupported(f"DuckDB has no type for {whole}", hint="cast the column in `columns`")
+
+    def spark_type(self, native: str) -> str:
+        try:
+            return _spark(exp.DataType.build(native, dialect="duckdb"))
+        except SqlglotError:
+            return "string"
+
+    def moment(self, at: datetime) -> exp.Expr:
+        text = exp.Literal.string(at.astimezone(UTC).isoformat(" ", "microseconds"))
+        return exp.cast(text, exp.DataType.build("TIMESTAMPTZ", dialect="duckdb"))
+
+    def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        return value
+
+    def comparable(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        return value
+
+    def coerced(self, value: str, native: str) -> str:
+        return f"CAST({value} AS {native})"
+
+    def refusal(self, error: Exception) -> TallymarkError:
+        import duckdb
+
+        text = str(error)
+        match error:
+            case duckdb.IOException() if "Could not set lock" in text or "Conflicting lock" in text:
+                return TableBusy(
+                    f"{self.path}: another process holds this database, "
+                    f"for more than {self.busy_seconds:g} seconds",
+                    hint="DuckDB lets one process at a time write: close the other one, or run again later",
+                )
+            case duckdb.IOException() if "not a valid DuckDB" in text:
+                hint = "set `path` to a DuckDB file, or to one that is not there yet"
+                return DestinationError(f"{self.path}: is not a DuckDB database", hint=hint)
+            case duckdb.IOException() | duckdb.PermissionException():
+                return DestinationError(
+                    f"{self.path}: cannot be read or written ({text})",
+                    hint="check its disk, and that this user may write the file and its folder",
+                )
+            case duckdb.TransactionException():
+                return TableMoved(f"{self.path}: another load was faster ({text}); nothing was written")
+            case duckdb.ConstraintException():
+                return DestinationError(
+                    f"{self.path}: refuses rows ({text})",
+                    hint="a constraint of the table forbids what the batch brings",
+                )
+            case _:
+                return DestinationError(f"{self.path}: DuckDB refuses: {text}")
+
+
+def _spark(native: exp.DataType) -> str:
+    inner = [node for node in native.expressions if isinstance(node, exp.DataType | exp.ColumnDef)]
+    match native.this:
+        case _Type.DECIMAL:
+            sizes = [node.name for node in native.expressions] or ["18", "3"]
+            return f"decimal({','.join(sizes)})"
+        case _Type.STRUCT if inner:
+            return f"struct<{','.join(f'{node.name}:{_spark(node.args[_KIND])}' for node in inner)}>"
+        case _Type.LIST | _Type.ARRAY if inner and isinstance(inner[0], exp.DataType):
+            return f"array<{_spark(inner[0])}>"
+        case _Type.MAP if len(inner) == 2:
+            return f"map<{','.join(_spark(node) for node in inner if isinstance(node, exp.DataType))}>"
+        case other:
+            return _SPARK.get(other, "string")
+
+
+@dataclass(frozen=True)
+class DuckDbSession:
+    engine: DuckDbEngine
+    connection: duckdb.DuckDBPyConnection
+
+    def execute(self, sql: str) -> int:
+        import duckdb
+
+        try:
+            result = self.connection.execute(sql).fetchall()
+        except duckdb.Error as error:
+            raise self.engine.refusal(error) from error
+        return int(result[0][0]) if result and isinstance(result[0][0], int) else -1
+
+    def fetch(self, sql: str) -> list[Row]:
+        import duckdb
+
+        try:
+            return self.connection.execute(sql).fetchall()
+        except duckdb.Error as error:
+            raise self.engine.refusal(error) from error
+
+    def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+        """Through Arrow: the driver's own timestamps with zone would need another package."""
+        import duckdb
+
+        try:
+            table = self.connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise self.engine.refusal(error) from error
+        columns = [[plain(value) for value in column.to_pylist()] for column in table.columns]
+        return list(zip(*columns, strict=True))
+
+    def relation(self, name: Name) -> Relation | None:
+        here = f"database_name = current_database() AND schema_name = {literal(name.schema or 'main')}"
+        wanted = literal(name.table.casefold())
+        if self.fetch(f"SELECT 1 FROM duckdb_views() WHERE {here} AND lower(view_name) = {wanted}"):
+            return Relation((), obstacle="is a view", is_table=False)
+        if not self.fetch(f"SELECT 1 FROM duckdb_tables() WHERE {here} AND lower(table_name) = {wanted}"):
+            return None
+        rows = self.fetch(
+            "SELECT column_name, data_type, is_nullable FROM duckdb_columns() "
+            f"WHERE {here} AND lower(table_name) = {wanted} ORDER BY column_index"
+        )
+        columns = tuple(
+            NativeColumn(str(column), str(native), self.engine.spark_type(str(native)), bool(nullable))
+            for column, native, nullable in rows
+        )
+        return Relation(columns, obstacle=self.obstacle_to_create(name))
+
+    def obstacle_to_create(self, name: Name) -> str:
+        path = Path(self.engine.path)
+        if path.exists() and not os.access(path, os.W_OK):
+            return "the database file is read-only for this user"
+        if not os.access(path.parent, os.W_OK):
+            return f"this user may not write the folder {path.parent}"
+        return ""
+
+    def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
+        defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
+        self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined})")
+
+    def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
+        for table in tables:
+            self.connection.register(_STAGING, table)
+            try:
+                self.execute(f"INSERT INTO {quoted(name)} SELECT * FROM {_STAGING}")
+            except DestinationError as error:
+                raise self._naming_the_column(columns, error) from error
+            finally:
+                self.connection.unregister(_STAGING)
+
+    def _naming_the_column(
+        self, columns: Sequence[NativeColumn], error: DestinationError
+    ) -> DestinationError:
+        for column in columns:
+            try:
+                self.fetch(f"SELECT COUNT(CAST({quoted(column.name)} AS {column.native})) FROM {_STAGING}")
+            except DestinationError as found:
+                return DestinationError(
+                    f"column {column.name}: a value does not fit {column.native}: {found.message}",
+                    hint=f"give {column.name} a rule in `columns`, so that such values become bad rows",
+                )
+        return error
+
+    def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
+        self.execute("BEGIN")
+        self.fetch(
+            "SELECT 1 FROM duckdb_tables() LIMIT 1"
+        )  # the first statement chooses the state that is seen
+
+    def hold_markers(self, name: Name) -> None:
+        """Two loads that make the marker tables at the same time collide."""
+
+    def change_type(self, name: Name, column: NativeColumn) -> None:
+        self.execute(f"ALTER TABLE {name.sql} ALTER {quoted(column.name)} TYPE {column.native} USING NULL")
+
+    def commit(self) -> None:
+        import duckdb
+
+        try:
+            self.connection.execute("COMMIT")
+        except (duckdb.IOException, duckdb.FatalException) as error:
+            raise CommitUnknown(
+                f"{self.engine.path}: the commit was not confirmed ({error})",
+                hint="run again: the marker tells whether it landed",
+            ) from error
+        except duckdb.Error as error:
+            raise TableMoved(
+                f"{self.engine.path}: another load was faster ({error}); nothing was written"
+            ) from error

@@ -1,0 +1,314 @@
+"""PostgreSQL 14 or newer, through psycopg 3. A load is one transaction; its rows come by COPY."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from tallymark.config.secrets import redact
+from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.postgres_errors import copy_refusal, refusal
+from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted
+from tallymark.destinations.sql_types import parse_type
+from tallymark.destinations.sql_values import plain, timestamp_array
+from tallymark.errors import CommitUnknown, DestinationError, Unsupported
+from tallymark.model.table import JSON_TYPE
+
+if TYPE_CHECKING:
+    import psycopg
+
+_NATIVE = {
+    "boolean": "boolean",
+    "tinyint": "smallint",  # PostgreSQL has no smaller one
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "void": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    JSON_TYPE: "jsonb",
+}
+_SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("void", "tinyint")} | {
+    "json": JSON_TYPE,
+    "numeric": "decimal(38,18)",  # of any size: what fits this type fits it
+}
+_KINDS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+}
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+
+
+@dataclass(frozen=True)
+class PostgresEngine:
+    url: str = field(repr=False)
+    busy_seconds: float = 30
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        "postgres",
+        nested_types=False,
+        schema_evolution=True,
+        time_travel=False,
+        sees_foreign_commits=False,
+        locks_while_loading=True,
+    )
+    dialect: ClassVar[str] = "postgres"
+    null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
+    longest_name: ClassVar[int] = 63
+
+    @property
+    def place(self) -> str:
+        """Host and database, so that two users of one database share leases."""
+        parts = urlsplit(re.sub(r"^postgres(ql)?(\+psycopg)?:", "postgresql:", self.url))
+        options = dict(pair.partition("=")[::2] for pair in parts.query.split("&"))
+        host = parts.netloc.rpartition("@")[2] or options.get("host", "localhost")
+        inside = f"?{options['options']}" if "options" in options else ""  # such as another search_path
+        return redact(f"postgresql://{host}{parts.path}{inside}")
+
+    def locate(self, table: str) -> Name:
+        schema, _, name = table.rpartition(".")
+        if "." in schema:
+            raise Unsupported(f"table {table}: one connection has one database", hint="use schema.table")
+        return Name(schema or None, name, name)
+
+    @contextmanager
+    def session(self, *, writes: bool) -> Iterator[PostgresSession]:
+        connection = self._connect()
+        try:
+            connection.execute(f"SET LOCAL lock_timeout = {int(self.busy_seconds * 1000)}")
+            connection.execute("SET LOCAL TimeZone = 'UTC'")
+            connection.execute("SET LOCAL standard_conforming_strings = on")
+            yield PostgresSession(self, connection)
+        finally:
+            with suppress(Exception):  # what was not committed is gone, however the connection ends
+                connection.close()
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        try:
+            import psycopg
+        except ModuleNotFoundError as error:
+            raise DestinationError(
+                "the driver of PostgreSQL is not installed",
+                hint="install it: pip install 'tallymark[postgres]'",
+            ) from error
+        try:
+            return psycopg.connect(
+                re.sub(r"^postgresql\+psycopg:", "postgresql:", self.url), connect_timeout=15
+            )
+        except psycopg.Error as error:
+            raise refusal(error, self) from None  # the cause may show the password
+
+    def check(self) -> None:
+        with self.session(writes=False) as session:
+            session.temporary("_tm_check", [NativeColumn("x", "integer", "int")])
+
+    def native_type(self, spark_type: str) -> str:
+        parsed = parse_type(spark_type)
+        if parsed.is_nested:
+            return _NATIVE[JSON_TYPE]
+        if parsed.name == "decimal":
+            return f"numeric({parsed.sizes[0]},{parsed.sizes[1]})"
+        if parsed.name not in _NATIVE:
+            raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
+        return _NATIVE[parsed.name]
+
+    def spark_type(self, native: str) -> str:
+        if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", native):
+            return f"decimal({found[1]},{found[2]})" if int(found[1]) <= 38 else "string"
+        without_size = re.sub(r"^(timestamp)\(\d\)", r"\1", native)
+        return _SPARK.get(without_size, "string")
+
+    def moment(self, at: datetime) -> exp.Expr:
+        text = exp.Literal.string(at.astimezone(UTC).isoformat(" ", "microseconds"))
+        return exp.cast(text, exp.DataType.build("TIMESTAMPTZ", dialect="postgres"))
+
+    def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        if spark_type == "string":  # by bytes, as Spark has it; through text, for a uuid knows no collation
+            return exp.Collate(
+                this=exp.cast(value, "text", dialect="postgres"),
+                expression=exp.to_identifier("C", quoted=True),
+            )
+        return value
+
+    def comparable(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        if spark_type == JSON_TYPE:  # the type json has no equality
+            return exp.cast(value, "jsonb", dialect="postgres")
+        return value
+
+    def coerced(self, value: str, native: str) -> str:
+        return f"CAST({value} AS {native})"
+
+
+@dataclass(frozen=True)
+class PostgresSession:
+    engine: PostgresEngine
+    connection: psycopg.Connection[Row]
+
+    def execute(self, sql: str) -> int:
+        import psycopg
+
+        try:
+            return self.connection.execute(sql.encode()).rowcount
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def fetch(self, sql: str) -> list[Row]:
+        import psycopg
+
+        try:
+            return self.connection.execute(sql.encode()).fetchall()
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+        return [tuple(plain(value) for value in row) for row in self.fetch(sql)]
+
+    def relation(self, name: Name) -> Relation | None:
+        found = self.fetch(
+            "SELECT c.oid, c.relkind::text, row_security_active(c.oid), "
+            + ", ".join(f"has_table_privilege(c.oid, '{privilege}')" for privilege in _PRIVILEGES)
+            + ", has_schema_privilege(n.oid, 'CREATE, USAGE') "
+            "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE n.nspname = {_schema(name)} AND c.relname = {literal(name.table)}"
+        )
+        if not found:
+            return None
+        oid, kind, hides_rows, *granted = found[0]
+        if kind not in ("r", "p"):
+            obstacle = f"is {_KINDS.get(str(kind), 'something else')}"
+            return Relation((), str(oid), obstacle=obstacle, is_table=False)
+        return Relation(self._columns(str(oid)), str(oid), _obstacle(bool(hides_rows), granted[:-1]))
+
+    def _columns(self, oid: str) -> tuple[NativeColumn, ...]:
+        rows = self.fetch(
+            "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_catalog.pg_attribute "
+            f"WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum"  # others the server fills itself
+        )
+        return tuple(
+            NativeColumn(str(column), str(native), self.engine.spark_type(str(native)), bool(nullable))
+            for column, native, nullable in rows
+        )
+
+    def obstacle_to_create(self, name: Name) -> str:
+        rows = self.fetch(
+            "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace "
+            f"WHERE nspname = {_schema(name)}"
+        )
+        if rows:
+            return (
+                "" if rows[0][0] else f"this user may not create tables in schema {name.schema or 'public'}"
+            )
+        if name.schema is None:
+            return "no schema of the search_path exists"
+        may = self.fetch("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]
+        return "" if may else f"there is no schema {name.schema}, and this user may not create one"
+
+    def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
+        defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
+        self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined}) ON COMMIT DROP")
+
+    def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
+        import psycopg
+
+        copied = f"COPY {quoted(name)} ({', '.join(quoted(c.name) for c in columns)}) FROM STDIN"
+        try:
+            with self.connection.cursor() as cursor, cursor.copy(copied.encode()) as copy:
+                for table in tables:
+                    for batch in table.to_batches(max_chunksize=10_000):
+                        copy.write(_lines(batch, columns))
+        except psycopg.Error as error:
+            raise copy_refusal(error, self.engine) from error
+        self.execute(f"ANALYZE {quoted(name)}")  # without it the planner takes every batch for a small one
+
+    def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
+        """With the lock, READ COMMITTED sees the last state. A plan that is only looked at takes no lock: its
+        queries may see a load in between."""
+        if lock and exists:
+            self.execute(f"LOCK TABLE {name.sql} IN SHARE ROW EXCLUSIVE MODE")
+        elif lock:
+            self._hold(f"table {name.schema} {name.table}")
+
+    def hold_markers(self, name: Name) -> None:
+        if self.relation(name.beside("_tallymark_fence")) is None:
+            self._hold(f"markers {name.schema}")
+
+    def _hold(self, what: str) -> None:
+        """What is not there yet cannot be locked; its name can."""
+        number = int.from_bytes(sha256(f"tallymark {what}".encode()).digest()[:8], signed=True)
+        self.execute(f"SELECT pg_advisory_xact_lock({number})")
+
+    def change_type(self, name: Name, column: NativeColumn) -> None:
+        self.execute(
+            f"ALTER TABLE {name.sql} ALTER COLUMN {quoted(column.name)} "
+            f"TYPE {column.native} USING NULL::{column.native}"
+        )
+
+    def commit(self) -> None:
+        import psycopg
+
+        try:
+            self.connection.commit()
+        except psycopg.OperationalError as error:
+            if self.connection.broken or self.connection.closed:
+                raise CommitUnknown(
+                    f"{self.engine.place}: the connection was lost during the commit",
+                    hint="run again: the marker tells whether it landed",
+                ) from error
+            raise refusal(error, self.engine) from error
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+
+def _schema(name: Name) -> str:
+    return "current_schema()" if name.schema is None else literal(name.schema)
+
+
+def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:
+    missing = [privilege for privilege, may in zip(_PRIVILEGES, granted, strict=True) if not may]
+    if missing:
+        return f"this user lacks the permission to {', '.join(missing)}"
+    return "row level security hides rows of it from this user" if hides_rows else ""
+
+
+def _lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> bytes:
+    """Rows in COPY's text format, made column by column."""
+    texts = [_copied(array, column) for array, column in zip(batch.columns, columns, strict=True)]
+    rows = pc.binary_join_element_wise(*texts, "\t", null_handling="replace", null_replacement="\\N")
+    return ("\n".join(rows.to_pylist()) + "\n").encode() if len(rows) else b""
+
+
+def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
+    kind = array.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.array([None if v is None else "\\\\x" + v.hex() for v in array.to_pylist()], pa.string())
+    if pa.types.is_timestamp(kind):
+        return timestamp_array(array)
+    texts = array.cast(pa.string())
+    if not pa.types.is_string(kind):
+        return texts
+    if pc.any(pc.match_substring(texts, "\0")).as_py():
+        raise DestinationError(
+            f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
+            hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
+        )
+    for character, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        texts = pc.replace_substring(texts, character, escaped)
+    return texts

@@ -1,0 +1,155 @@
+"""What one SQL engine must say of itself, so that `sql_destination` can load into it.
+
+An engine knows its names, its types and its errors. A session is one connection with at most one transaction:
+nothing in it is durable before `commit`, and leaving it gives everything up that was not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+from sqlglot import exp
+
+from tallymark.destinations.contract import Capabilities
+from tallymark.model.table import Column
+
+Row = tuple[object, ...]
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_list(names: Sequence[str], table: str = "") -> str:
+    prefix = f"{table}." if table else ""
+    return ", ".join(prefix + quoted(name) for name in names)
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class Name:
+    """Where a table is; without a schema, in the one that the connection is in, or the engine has none."""
+
+    schema: str | None
+    table: str
+    key: str  # the same for all spellings of one table
+
+    @property
+    def sql(self) -> str:
+        return quoted(self.table) if self.schema is None else f"{quoted(self.schema)}.{quoted(self.table)}"
+
+    def beside(self, table: str) -> Name:
+        return Name(self.schema, table, table)
+
+
+@dataclass(frozen=True)
+class NativeColumn:
+    name: str
+    native: str  # as the engine writes the type
+    spark: str
+    nullable: bool = True
+
+    @property
+    def column(self) -> Column:
+        return Column(self.name, self.spark, self.nullable)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table in the catalog. `obstacle` says why it cannot be loaded into: a view, no permission."""
+
+    columns: tuple[NativeColumn, ...]
+    table_id: str = ""  # changes when the table is dropped and made again, where the engine can tell
+    obstacle: str = ""
+    is_table: bool = True
+
+    def native(self, name: str) -> str | None:
+        wanted = name.casefold()
+        return next((c.native for c in self.columns if c.name.casefold() == wanted), None)
+
+
+class Session(Protocol):
+    """Every driver's exception comes out of these methods as a TallymarkError."""
+
+    def execute(self, sql: str) -> int:
+        """The number of rows that the statement changed; -1 for one that changes none."""
+
+    def fetch(self, sql: str) -> list[Row]:
+        """Rows of numbers and texts."""
+
+    def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+        """Rows of values of these types, as Spark would give them to Python."""
+
+    def relation(self, name: Name) -> Relation | None: ...
+
+    def obstacle_to_create(self, name: Name) -> str:
+        """Why no table can be made in that place; empty if one can."""
+
+    def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
+        """Makes an empty table that nobody else sees and that ends with the session."""
+
+    def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
+        """Fills a temporary table."""
+
+    def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
+        """From here on the table is seen in one state; with `lock` other writers wait until the end."""
+
+    def hold_markers(self, name: Name) -> None:
+        """So that two loads do not make the marker tables at the same time."""
+
+    def change_type(self, name: Name, column: NativeColumn) -> None:
+        """Of a table that is empty."""
+
+    def commit(self) -> None:
+        """Raises CommitUnknown when the answer got lost, TableMoved when another transaction was faster."""
+
+
+class Engine(Protocol):
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def dialect(self) -> str:
+        """Of sqlglot."""
+
+    @property
+    def place(self) -> str:
+        """Which database, for messages and keys: no secrets."""
+
+    @property
+    def null_safe(self) -> str:
+        """The operator that is true for two NULLs."""
+
+    @property
+    def longest_name(self) -> int:
+        """In bytes of UTF-8; a longer one the engine would cut off."""
+
+    def locate(self, table: str) -> Name: ...
+
+    def session(self, *, writes: bool) -> AbstractContextManager[Session]:
+        """Without `writes`, not even an empty database file is made."""
+
+    def check(self) -> None: ...
+
+    def native_type(self, spark_type: str) -> str:
+        """Raises Unsupported for what cannot be stored without loss."""
+
+    def spark_type(self, native: str) -> str: ...
+
+    def moment(self, at: datetime) -> exp.Expr:
+        """A timestamp of the type that `native_type` gives for `timestamp`."""
+
+    def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr: ...
+
+    def comparable(self, value: exp.Expr, spark_type: str) -> exp.Expr: ...
+
+    def coerced(self, value: str, native: str) -> str:
+        """A value that may have lost its type in a query, such as NULL, in that type again."""
