@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
 from enrolled import Subject
@@ -38,12 +38,20 @@ class Bench:
     def table(self) -> str:
         return self.subject.table
 
+    @property
+    def as_of(self) -> datetime:
+        """An hour later for every batch."""
+        return AS_OF + timedelta(hours=self.sequence)
+
     def plan(self, settings: MergeSettings, schema: str) -> Plan:
         fields = StructType.fromDDL(schema).fields
-        incoming = [Column(f.name, f.dataType.simpleString()) for f in fields]
+        stored_as = self.destination.column_type
+        incoming = [Column(f.name, stored_as(f.dataType.simpleString())) for f in fields]
         current = self.destination.inspect(self.table)
         properties = self.destination.table_properties
-        return build_plan(self.table, settings, incoming, current, table_properties=properties)
+        return build_plan(
+            self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties
+        )
 
     def incoming(self, schema: str, rows: list[Row]) -> DataFrame:
         names = StructType.fromDDL(schema).fieldNames()
@@ -51,7 +59,14 @@ class Bench:
         technical = f"{schema}, {FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
         return local_frame(self.spark, values, technical).persist()
 
-    def marker(self, content: str, counts: Counts, sequence: int | None = None) -> Marker:
+    def marker(
+        self,
+        content: str,
+        counts: Counts,
+        sequence: int | None = None,
+        *,
+        unique_by: tuple[str, ...] = (),
+    ) -> Marker:
         return Marker(
             batch_id=f"batch-{content}",
             pipeline="test",
@@ -59,9 +74,10 @@ class Bench:
             sequence=self.sequence if sequence is None else sequence,
             fence=1,
             content_hashes=(hash_of(content),),
-            as_of=AS_OF,
+            as_of=self.as_of,
             strategy="test",
             counts=counts,
+            unique_by=unique_by,
         )
 
     def load(
@@ -71,7 +87,8 @@ class Bench:
         plan = self.plan(settings, schema)
         with self.destination.prepare(plan, self.incoming(schema, rows)) as prepared:
             counts = prepared.counts
-            commit = prepared.commit(self.marker(content or f"c{self.sequence}", counts))
+            marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
+            commit = prepared.commit(marker)
         assert commit.disagreement == ""
         self.commits.append(commit)
         return counts
