@@ -21,7 +21,7 @@ from tallymark.sources.formats import READERS, TEXTUAL, format_of
 from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request, as_text, named
 from tallymark.sources.locations import as_reported
 
-__all__ = ["CORRUPT", "SourceFrame", "read_files", "unreadable_from"]
+__all__ = ["CORRUPT", "SourceFrame", "read_files", "refuse_reserved", "unreadable_from"]
 
 _REPLACEMENT = "\ufffd"
 _RESERVED = "_tm_"
@@ -52,7 +52,7 @@ def read_files(
             return SourceFrame(_nothing(spark), (), request.files)
         fields = [field for field in scanned.schema.fields if field.name not in SCAN_COLUMNS]
         for field in fields:
-            _refuse_reserved(field.name)
+            refuse_reserved(field.name)
         if declared in TEXTUAL and source.encoding_errors == "quarantine":
             scanned = _with_undecodable_rows(scanned, {f.name: f.dataType for f in fields})
         frame = _with_files(spark, scanned, [field.name for field in fields], request.files)
@@ -62,7 +62,7 @@ def read_files(
     return SourceFrame(frame, columns, request.files)
 
 
-def _refuse_reserved(name: str) -> None:
+def refuse_reserved(name: str) -> None:
     if name.casefold().startswith(_RESERVED) or is_provenance(name):
         raise SourceError(
             f"the files have a column {name}, a name that Tallymark uses for its own",
