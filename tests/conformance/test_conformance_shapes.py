@@ -11,7 +11,7 @@ from orders import APPEND, DAY1, ORDERS, UPSERT, order
 from sqlglot import exp
 
 from oracle import Row, canonical
-from tallymark.model.plan import Merge, ReplaceSlices, Shape
+from tallymark.model.plan import Duplicates, Merge, ReplaceSlices, Shape
 from tallymark.model.receipt import Counts
 
 
@@ -22,6 +22,26 @@ def load_shape(bench: Bench, shape: Shape, rows: list[Row]) -> Counts:
         commit = prepared.commit(bench.marker(f"shape-{bench.sequence}", prepared.counts))
         assert commit.disagreement == ""
         return prepared.counts
+
+
+def parsed(text: str) -> exp.Query:
+    query = sqlglot.parse_one(text)
+    assert isinstance(query, exp.Query)
+    return query
+
+
+def merge_of(labels: exp.Query, *, whole_table: bool = False, repair: bool = True) -> Merge:
+    keys = parsed(
+        "SELECT id, COUNT(*) AS _tm_copies FROM current WHERE id IS NOT NULL GROUP BY id HAVING COUNT(*) > 1"
+    )
+    survivors = parsed(
+        """
+        SELECT id, name, amount, at FROM (
+          SELECT *, ROW_NUMBER() OVER (PARTITION BY id ORDER BY name DESC NULLS LAST) AS _tm_copy FROM current
+        ) AS ranked WHERE _tm_copy = 1 OR id IS NULL
+        """
+    )
+    return Merge(("id",), labels, Duplicates(keys, survivors, whole_table, repair))
 
 
 @pytest.mark.core
@@ -37,14 +57,13 @@ def test_slices_are_replaced_and_the_rest_stays(bench: Bench) -> None:
 @pytest.mark.core
 def test_one_merge_inserts_updates_and_deletes(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1)
-    query = sqlglot.parse_one(
+    query = parsed(
         """
         SELECT id, name, amount, at, 'delete' AS _tm_label, FALSE AS _tm_from_batch FROM current WHERE id = 1
         UNION ALL
         SELECT id, name, amount, at, CASE WHEN id = 2 THEN 'update' ELSE 'insert' END, TRUE FROM incoming
         """
     )
-    assert isinstance(query, exp.Query)
-    counts = load_shape(bench, Merge(("id",), query), [order(2, "b"), order(5)])
+    counts = load_shape(bench, merge_of(query), [order(2, "b"), order(5)])
     assert counts == Counts(inserted=1, updated=1, deleted=1, total=2)
     assert canonical(bench.rows()) == canonical([order(2, "b"), order(3), order(5)])

@@ -6,22 +6,27 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers
+from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_markers import DeltaMarkers
+from tallymark.destinations.delta_tombstones import DeltaTombstones, no_tombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
 from tallymark.destinations.spark_labels import labelled
 from tallymark.destinations.spark_sql import condition, quoted, reason
 from tallymark.errors import DestinationError, NotATable, Unsupported
-from tallymark.model.plan import Plan
+from tallymark.model.plan import Merge, Plan
+from tallymark.model.receipt import Counts
 from tallymark.model.table import Column, TableShape
 
 # Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
 DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
 
+_APPEND_ONLY = "delta.appendOnly"
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -35,6 +40,7 @@ _ANOTHER_KIND = {"DELTA_ONLY_OPERATION", "EXPECT_TABLE_NOT_VIEW"}
 
 @dataclass(frozen=True)
 class _Detail:
+    version: int  # of the table when it was read
     table_id: str
     location: str
     properties: dict[str, str]
@@ -65,6 +71,9 @@ class DeltaDestination:
         self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | (properties or {})
         self._details: dict[str, _Detail] = {}
         self._known: dict[str, DeltaMarkers] = {}
+        self._histories: dict[str, DeltaHistory] = {}
+        self._forget_before: dict[str, datetime] = {}  # tables whose old tombstones are still to be removed
+        self._forgot: set[str] = set()
 
     @property
     def _spark(self) -> SparkSession:
@@ -83,7 +92,8 @@ class DeltaDestination:
         detail = self._detail(table)
         schema = self._at_version(table, version).schema
         columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
-        return TableShape(columns, str(version), detail.table_id, detail.properties)
+        unique_by = self._history(table).unique_by()
+        return TableShape(columns, str(version), detail.table_id, detail.properties, unique_by)
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
         if self._latest_version(table) is None:
@@ -91,16 +101,22 @@ class DeltaDestination:
             return TableMarkers({}, 0)
         return self._markers(table).find(content_hashes)
 
+    def column_type(self, spark_type: str) -> str:
+        return spark_type
+
     @contextmanager
-    def prepare(self, plan: Plan, incoming: DataFrame) -> Iterator[Prepared]:
+    def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
+        """Locks nothing: a commit looks whether the table moved."""
         self._refuse_expiring_transactions(plan)
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
-        with labelled(self._spark, plan, incoming, current) as effect:
+        with labelled(self._spark, plan, incoming, current, self._tombstones(plan)) as effect:
+            _refuse_changes_to_append_only(plan, effect.counts)
             yield DeltaPrepared(effect, self._target(plan))
 
     def settle(self, table: str) -> None:
         if table in self._known or self._latest_version(table) is not None:
             self._markers(table).copy()
+            self._forget_old_tombstones(table)
 
     def check(self) -> None:
         """Writes a probe table of its own and no other."""
@@ -125,8 +141,9 @@ class DeltaDestination:
         return ".".join(quoted(part) for part in [self._catalog or "", *table.split(".")])
 
     def _latest_version(self, table: str) -> int | None:
+        history = self._history(table)
         try:
-            rows = self._spark.sql(f"DESCRIBE HISTORY {self._sql(table)} LIMIT 1").collect()
+            version = history.look()
         except AnalysisException as error:
             name = condition(error)
             if name in _ABSENT:
@@ -142,25 +159,56 @@ class DeltaDestination:
                 f"{table}: its Delta log cannot be read: {reason(error)}",
                 hint="check that this user may read the table's folder and that its _delta_log is whole",
             ) from error
-        return int(rows[0]["version"]) if rows else None
+        if history.remade:
+            self._forget(table)
+            return self._latest_version(table)
+        return version
+
+    def _history(self, table: str) -> DeltaHistory:
+        if table not in self._histories:
+            self._histories[table] = DeltaHistory(self._spark, self._sql(table))
+        return self._histories[table]
 
     def _detail(self, table: str) -> _Detail:
-        """Cached: it costs half a second, and id and folder of a table stay while it lives."""
-        if table not in self._details:
-            row = self._spark.sql(f"DESCRIBE DETAIL {self._sql(table)}").collect()[0]
-            self._details[table] = _Detail(row["id"], row["location"], dict(row["properties"] or {}))
+        """Cached until a commit that is not ours: loads change neither id nor folder nor properties."""
+        known = self._details.get(table)
+        later = self._history(table).after(known.version) if known is not None else []
+        if known is not None and all(entry.marker is not None for entry in later):
+            return known
+        version = self._history(table).last_seen
+        row = self._spark.sql(f"DESCRIBE DETAIL {self._sql(table)}").collect()[0]
+        self._details[table] = _Detail(version, row["id"], row["location"], dict(row["properties"] or {}))
         return self._details[table]
 
     def _markers(self, table: str) -> DeltaMarkers:
         if table not in self._known:
             detail = self._detail(table)
-            self._known[table] = DeltaMarkers(self._spark, self._sql(table), detail.location, detail.table_id)
+            history = self._history(table)
+            self._known[table] = DeltaMarkers(self._spark, history, detail.location, detail.table_id)
         return self._known[table]
 
     def _forget(self, table: str) -> None:
         """A table that is gone may come back as another one."""
         self._details.pop(table, None)
         self._known.pop(table, None)
+        self._histories.pop(table, None)
+
+    def _tombstones(self, plan: Plan) -> DataFrame | None:
+        if not isinstance(plan.shape, Merge) or plan.shape.tombstones is None:
+            return None
+        wanted = plan.shape.tombstones
+        if plan.current is None:
+            return no_tombstones(self._spark, wanted)
+        self._forget_before[plan.table] = wanted.forget_before
+        place = DeltaTombstones(self._spark, self._detail(plan.table).location)
+        return place.valid(wanted, self._markers(plan.table))
+
+    def _forget_old_tombstones(self, table: str) -> None:
+        """Once for each process: looking costs more than keeping a few too many."""
+        before = self._forget_before.get(table)
+        if before is not None and table not in self._forgot:
+            self._forgot.add(table)
+            DeltaTombstones(self._spark, self._detail(table).location).forget(before)
 
     def _target(self, plan: Plan) -> Target:
         table = plan.table
@@ -172,7 +220,11 @@ class DeltaDestination:
                 schema = self._sql(table).rpartition(".")[0]
                 self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         return Target(
-            self._sql(table), path, lambda: self._latest_version(table), lambda: self._markers(table)
+            self._sql(table),
+            path,
+            lambda: self._latest_version(table),
+            lambda: self._history(table),
+            lambda: self._detail(table).location,
         )
 
     def _at_version(self, table: str, version: int) -> DataFrame:
@@ -203,3 +255,13 @@ class DeltaDestination:
                 f"{plan.table}: table property {name} lets the fence against late writers expire",
                 hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{name}')",
             )
+
+
+def _refuse_changes_to_append_only(plan: Plan, counts: Counts) -> None:
+    changed = counts.updated + counts.closed + counts.deleted
+    if changed and plan.current is not None and plan.current.properties.get(_APPEND_ONLY) == "true":
+        raise Unsupported(
+            f"{plan.table}: the table only takes new rows ({_APPEND_ONLY}), but {changed} rows would be "
+            "changed or removed",
+            hint=f"use append_only or insert, or ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}')",
+        )

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -25,6 +23,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import TableMarkers
+from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, aware
 from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
@@ -36,56 +35,33 @@ _SCHEMA = (
 )
 _APPLIED, _RESTORED = "applied", "restored"
 _FEW_HASHES = 500
-_FEW_COMMITS = 3
 _WANTED = "wanted"
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """One commit of the Delta log, as far as markers are concerned."""
-
-    version: int
-    committed_at: datetime
-    operation: str
-    metrics: dict[str, str]
-    marker: Marker | None
-    restored_to: int | None
+COMMIT_COLUMNS = ("batch_id", "sequence", "fence")  # a repeated attempt of a batch has another fence
 
 
 class DeltaMarkers:
-    """Remembers what it has read, so that a load that follows a look-up copies its marker without reading
-    anything again."""
+    """Remembers how far it has copied, so that a load that follows a look-up copies its marker without
+    reading anything again."""
 
-    def __init__(self, spark: SparkSession, table_sql: str, location: str, table_id: str):
+    def __init__(self, spark: SparkSession, history: DeltaHistory, location: str, table_id: str):
         self._spark = spark
-        self._table_sql = table_sql
+        self._history = history
         self._path = f"{location.rstrip('/')}/_tallymark/applied"
         self._table_id = table_id
-        self._seen_through: int | None = None  # the last version that was looked at; None: nothing yet
-        self._uncopied: list[HistoryEntry] = []
-
-    def history_after(self, version: int) -> list[HistoryEntry]:
-        """Commits after `version`, oldest first. Costs as much as there are such commits."""
-        limit = _FEW_COMMITS
-        while True:
-            rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {limit}").collect()
-            if len(rows) < limit or rows[-1]["version"] <= version + 1:
-                break
-            limit = max(2 * limit, rows[0]["version"] - version)
-        entries = [_entry(row) for row in reversed(rows) if row["version"] > version]
-        entries = [self._with_restored_version(entry, rows) for entry in entries]
-        self._remember(version, entries)
-        return entries
+        self._copied_through: int | None = None  # None: not looked yet
+        self._copied_restores: list[tuple[int, int]] = []
 
     def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
-        copied_through, last_sequence, rows = self._read_copied(content_hashes)
-        self._seen_through, self._uncopied = copied_through, []
-        fresh = self.history_after(copied_through)
+        """As of the history's last look."""
+        self._copied_through, last_sequence, rows = self._read_copied(content_hashes)
+        self._copied_restores = [
+            (row["version"], row["restored_to"]) for row in rows if row["kind"] == _RESTORED
+        ]
+        fresh = self._fresh()
         applied = _batches_of(rows) + [
             Applied(entry.marker, str(entry.version), entry.committed_at) for entry in fresh if entry.marker
         ]
-        restores = [(row["version"], row["restored_to"]) for row in rows if row["kind"] == _RESTORED]
-        restores += [(entry.version, entry.restored_to) for entry in fresh if entry.restored_to is not None]
+        restores = self._restores()
         wanted = None if content_hashes is None else set(content_hashes)
         by_hash = {
             content_hash: found
@@ -97,29 +73,59 @@ class DeltaMarkers:
         sequences = [entry.marker.sequence for entry in fresh if entry.marker]
         return TableMarkers(by_hash, max([last_sequence, *sequences]))
 
-    def copy(self) -> None:
-        if self._seen_through is None:
+    def commits(self) -> DataFrame:
+        """What identifies each load that the table holds: COMMIT_COLUMNS."""
+        if self._copied_through is None:
             self.find(())
-        rows = [row for entry in self._uncopied for row in self._rows(entry)]
+        restores = self._restores()
+        fresh = [
+            (entry.marker.batch_id, entry.marker.sequence, entry.marker.fence)
+            for entry in self._fresh()
+            if entry.marker is not None and not _undone(entry.version, restores)
+        ]
+        found = local_frame(self._spark, [*fresh], "batch_id string, sequence bigint, fence bigint")
+        copied = self._copied()
+        if copied is None:
+            return found
+        still = F.col("kind") == _APPLIED
+        for restore, restored_to in restores:
+            still = still & ~F.col("version").between(restored_to + 1, restore - 1)
+        return copied.where(still).select(*COMMIT_COLUMNS).unionByName(found).distinct()
+
+    def copy(self) -> None:
+        if self._copied_through is None:
+            self.find(())
+        entries = self._fresh()
+        rows = [row for entry in entries for row in self._rows(entry)]
         if rows:
             frame = local_frame(self._spark, rows, _SCHEMA).coalesce(1)
             frame.write.format("delta").mode("append").save(self._path)
-        self._uncopied = []
+        if entries:
+            self._copied_through = entries[-1].version
+            self._copied_restores = self._restores()
 
-    def _remember(self, after: int, entries: list[HistoryEntry]) -> None:
-        if entries and self._seen_through == after:
-            self._seen_through = entries[-1].version
-            self._uncopied += entries
+    def _fresh(self) -> list[HistoryEntry]:
+        """What the log has and the marker table does not, as far as was looked."""
+        return self._history.after(-1 if self._copied_through is None else self._copied_through)
+
+    def _restores(self) -> list[tuple[int, int]]:
+        fresh = [(e.version, e.restored_to) for e in self._fresh() if e.restored_to is not None]
+        return list(dict.fromkeys([*self._copied_restores, *fresh]))
+
+    def _copied(self) -> DataFrame | None:
+        try:
+            copied = self._spark.read.format("delta").load(self._path)
+            copied.columns  # noqa: B018 (Spark Connect looks at the table only here)
+        except AnalysisException:  # not made yet
+            return None
+        return copied.where(F.col("table_id") == self._table_id)
 
     def _read_copied(self, content_hashes: Collection[str] | None) -> tuple[int, int, list[Row]]:
         """The last version copied, the highest sequence, and the rows of these contents; in one query."""
-        try:
-            copied = self._spark.read.format("delta").load(self._path)
-            names = copied.columns  # Spark Connect looks at the table only here
-        except AnalysisException:  # not made yet
+        copied = self._copied()
+        if copied is None:
             return -1, 0, []
-        copied = copied.where(F.col("table_id") == self._table_id)
-        row = F.struct(*(F.col(name) for name in names))
+        row = F.struct(*(F.col(name) for name in copied.columns))
         summary = (
             self._with_wanted(copied, content_hashes)
             .agg(
@@ -160,36 +166,6 @@ class DeltaMarkers:
                     *(marker.table_key, marker.sequence, marker.fence, marker.as_of, marker.strategy),
                     *(json.dumps(marker.counts.as_dict()), entry.committed_at, None),
                 )
-
-    def _with_restored_version(self, entry: HistoryEntry, rows: list[Row]) -> HistoryEntry:
-        """RESTORE … TO TIMESTAMP names no version in the log: it is the last one up to that time."""
-        if entry.operation != "RESTORE" or entry.restored_to is not None:
-            return entry
-        parameters = next(row["operationParameters"] for row in rows if row["version"] == entry.version)
-        at = datetime.fromisoformat(str(parameters["timestamp"]).strip('"').replace(" ", "T", 1))
-        older = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql}").collect()
-        versions = [
-            row["version"] for row in older if row["timestamp"] <= at and row["version"] < entry.version
-        ]
-        return replace(entry, restored_to=max(versions, default=0))
-
-
-def _entry(row: Row) -> HistoryEntry:
-    parameters = row["operationParameters"] or {}
-    restored = parameters.get("version") if row["operation"] == "RESTORE" else None
-    return HistoryEntry(
-        version=row["version"],
-        committed_at=aware(row["timestamp"]),
-        operation=row["operation"],
-        metrics=dict(row["operationMetrics"] or {}),
-        marker=Marker.from_json(row["userMetadata"]),
-        restored_to=int(restored) if restored not in (None, "null") else None,
-    )
-
-
-def aware(moment: datetime) -> datetime:
-    """Spark hands out timestamps in the local zone of this process, without saying so."""
-    return moment.astimezone() if moment.tzinfo is None else moment
 
 
 def _batches_of(rows: list[Row]) -> list[Applied]:

@@ -1,28 +1,32 @@
 """How a labelled plan becomes one Delta commit that carries its marker and its fence.
 
 1. Look again: if the table moved since the labels were computed, write nothing (TableMoved).
-2. Set marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) on the isolated session: whatever
+2. Write the batch's tombstones, if it has any: they count only once the commit is there.
+3. Set marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) on the isolated session: whatever
    commits there carries them, and Delta itself drops a commit whose `txnVersion` is not above the last.
-3. Write, in one statement, by the cheapest way that gives the labelled rows.
-4. Find our commit in the log. It is there: done, and its own metrics must agree with the labels. It is not:
+4. Write, in one statement, by the cheapest way that gives the labelled rows.
+5. Find our commit in the log. It is there: done, and its own metrics must agree with the labels. It is not:
    a newer writer has taken over (Fenced). The log cannot be read: CommitUnknown, never a guess.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from tallymark.destinations.contract import Commit, SampleRow
-from tallymark.destinations.delta_markers import DeltaMarkers, HistoryEntry
-from tallymark.destinations.spark_labels import Labelled
+from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
+from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry
+from tallymark.destinations.delta_repair import MATCHES, merge_source
+from tallymark.destinations.delta_tombstones import DeltaTombstones
+from tallymark.destinations.spark_labels import Labelled, Repair
 from tallymark.destinations.spark_sql import condition, lost_connection, quoted, reason
 from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved, TallymarkError
 from tallymark.model.marker import Marker
-from tallymark.model.plan import Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
+from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 from tallymark.model.receipt import Counts
 
 TRANSACTION_APP = "tallymark"
@@ -32,6 +36,7 @@ _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _EVOLVE = "spark.databricks.delta.schema.autoMerge.enabled"
 _SOURCE, _TARGET = "tm_source", "tm_target"
 _FRACTIONAL = ("float", "double")
+_PLAIN_NAME = re.compile(r"[\w-]+")
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,8 @@ class Target:
     sql: str
     path: str | None
     latest_version: Callable[[], int | None]
-    markers: Callable[[], DeltaMarkers]
+    history: Callable[[], DeltaHistory]
+    location: Callable[[], str]  # of a table that exists
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ class DeltaPrepared:
     def table_rows(self) -> int:
         return self.labelled.table_rows
 
+    @property
+    def duplicates(self) -> DuplicatesFound | None:
+        return self.labelled.repair.found if self.labelled.repair is not None else None
+
     def samples(self, limit: int) -> list[SampleRow]:
         return self.labelled.samples(limit)
 
@@ -71,12 +81,26 @@ class DeltaPrepared:
         if planned != (-1 if latest is None else latest):
             raise TableMoved(f"{plan.table}: another commit came in since the plan was made")
         way = _choose_way(self.labelled)
+        if self.target.path is not None:
+            self._remember_deletes(self.target.path, marker)
         with _marked_and_fenced(self.labelled.spark, marker):
             try:
                 _WAYS[way](self.labelled, self.target)
             except Exception as error:
-                return self._settle_failed_write(error, marker, planned, way)
-        return self._find_commit(marker, planned, way)
+                commit = self._settle_failed_write(error, marker, planned, way)
+            else:
+                commit = self._find_commit(marker, planned, way)
+        if self.target.path is None:
+            self._remember_deletes(self.target.location(), marker)
+        return commit
+
+    def _remember_deletes(self, location: str, marker: Marker) -> None:
+        if self.labelled.tombstones is None:
+            return
+        try:
+            DeltaTombstones(self.labelled.spark, location).add(self.labelled.tombstones, marker)
+        except Exception as error:
+            raise write_error(f"{self.labelled.plan.table}: its tombstones", error) from error
 
     def _find_commit(self, marker: Marker, planned: int, way: str) -> Commit:
         found = self._our_entry(marker, planned)
@@ -104,7 +128,9 @@ class DeltaPrepared:
         raise write_error(table, error) from error
 
     def _our_entry(self, marker: Marker, planned: int) -> HistoryEntry | None:
-        entries = self.target.markers().history_after(planned)
+        history = self.target.history()
+        history.read()
+        entries = history.after(planned)
         ours = (e for e in entries if e.marker is not None and e.marker.batch_id == marker.batch_id)
         return next(ours, None)
 
@@ -153,21 +179,23 @@ def _choose_way(labelled: Labelled) -> str:
         case Merge():
             if counts.changes == 0:
                 return "skip"
-            if counts.updated == counts.deleted == 0:
+            if counts.updated == counts.closed == counts.deleted == 0:
                 return "append new"
-            if counts.deleted == 0 and _replaceable(plan):
+            if counts.deleted == 0 and labelled.null_matches == 0 and _replaceable(plan):
                 return "replace rows"
             return "merge"
 
 
 def _replaceable(plan: Plan) -> bool:
     """Delta's replace by columns is far cheaper than MERGE, but the change data feed then shows an update
-    as delete and insert, and fractional keys have several notations of one value."""
+    as delete and insert, fractional keys have several notations of one value, and the list of columns
+    knows no quotes."""
     assert isinstance(plan.shape, Merge)  # noqa: S101
-    keys = {key.casefold() for key in plan.shape.keys}
+    keys = {key.casefold() for key in plan.shape.match}
     fractional = any(c.name.casefold() in keys and c.type in _FRACTIONAL for c in plan.columns)
+    plain = all(_PLAIN_NAME.fullmatch(key) for key in keys)
     feed = plan.current is not None and plan.current.properties.get("delta.enableChangeDataFeed") == "true"
-    return plan.current is not None and not fractional and not feed
+    return plan.current is not None and plain and not fractional and not feed
 
 
 def _append(labelled: Labelled, target: Target) -> None:
@@ -204,24 +232,25 @@ def _replace_slices(labelled: Labelled, target: Target) -> None:
 def _replace_rows(labelled: Labelled, target: Target) -> None:
     plan = labelled.plan
     assert isinstance(plan.shape, Merge)  # noqa: S101
-    rows = labelled.changed_rows(Label.INSERT, Label.UPDATE)
-    _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.keys)), target)
+    rows = labelled.changed_rows(Label.INSERT, Label.UPDATE, Label.CLOSE)
+    _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.match)), target)
 
 
 def _merge(labelled: Labelled, target: Target) -> None:
     plan, spark = labelled.plan, labelled.spark
     assert isinstance(plan.shape, Merge)  # noqa: S101
-    labelled.rows.createOrReplaceTempView(_SOURCE)
+    merge_source(labelled).createOrReplaceTempView(_SOURCE)
     names = [column.name for column in plan.columns]
-    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in plan.shape.keys)
+    equals = "<=>" if labelled.null_matches else "="
+    on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
     spark.sql(
         f"""
         MERGE INTO {target.sql} AS t
-        USING (SELECT * FROM {_SOURCE} WHERE _tm_label IN ('insert', 'update', 'delete')) AS s ON {on}
-        WHEN MATCHED AND s._tm_label = 'delete' THEN DELETE
-        WHEN MATCHED AND s._tm_label = 'update' THEN
+        USING {_SOURCE} AS s ON s.{MATCHES} AND {on}
+        WHEN MATCHED AND s.{LABEL} = '{Label.DELETE}' THEN DELETE
+        WHEN MATCHED AND s.{LABEL} IN ('{Label.UPDATE}', '{Label.CLOSE}') THEN
           UPDATE SET {", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names)}
-        WHEN NOT MATCHED AND s._tm_label = 'insert' THEN
+        WHEN NOT MATCHED AND s.{LABEL} = '{Label.INSERT}' THEN
           INSERT ({", ".join(map(quoted, names))}) VALUES ({", ".join(f"s.{quoted(n)}" for n in names)})
         """
     ).collect()
@@ -258,20 +287,27 @@ def _save(writer: DataFrameWriter, target: Target) -> None:
 def _disagreement(entry: HistoryEntry, labelled: Labelled, way: str) -> str:
     """What Delta counted in the commit against what the labels said; empty when they agree."""
     counts, metrics = labelled.counts, {k: int(v) for k, v in entry.metrics.items() if v.isdigit()}
-    wrote = counts.inserted + counts.updated
+    replaced = counts.updated + counts.closed
     if way == "merge":
-        expected = {
-            "numTargetRowsInserted": counts.inserted,
-            "numTargetRowsUpdated": counts.updated,
-            "numTargetRowsDeleted": counts.deleted,
-        }
+        expected = _merge_metrics(counts, labelled.repair)
         seen = {name: metrics.get(name, 0) for name in expected}
     else:
-        expected = {"rows written": wrote}
+        expected = {"rows written": counts.inserted + replaced}
         seen = {"rows written": metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)}
         if way in ("replace rows", "replace slices") and labelled.plan.current is not None:
-            expected["rows replaced"] = counts.updated + counts.deleted
+            expected["rows replaced"] = replaced + counts.deleted
             seen["rows replaced"] = metrics.get("numDeletedRows", 0)
     if seen == expected:
         return ""
     return f"Delta's commit {entry.version} counted {seen}, the plan said {expected}"
+
+
+def _merge_metrics(counts: Counts, repair: Repair | None) -> dict[str, int]:
+    """A match that occurred several times goes with all its rows, and comes back once unless deleted."""
+    again = repair.found.keys - repair.deleted if repair is not None else 0
+    anew = repair.updated if repair is not None else 0
+    return {
+        "numTargetRowsInserted": counts.inserted + again,
+        "numTargetRowsUpdated": counts.updated + counts.closed - anew,
+        "numTargetRowsDeleted": counts.deleted + again,
+    }

@@ -1,24 +1,40 @@
-"""Runs a plan's queries in Spark: for every destination whose tables Spark reads itself."""
+"""Runs a plan's queries in Spark: for every destination whose tables Spark reads itself.
+
+1. The batch and the table become the relations that the queries read.
+2. Labels are computed once and cached; everything that must be known of them is counted in one job.
+3. What a refusal finds stops the load. Duplicates in the table stop it too, or are repaired: the rows are
+   labelled again, against a table in which one row is left of each match.
+4. As many rows must be labelled as came in, or nothing may be written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tallymark.destinations.contract import SampleRow
-from tallymark.destinations.spark_sql import local_frame, quoted, quoted_list
+from tallymark.destinations.contract import DuplicatesFound, SampleRow
+from tallymark.destinations.spark_relations import (
+    Relations,
+    Tally,
+    duplicate_rows,
+    given_rows,
+    no_rows,
+    same_match,
+    spark_text,
+    tally,
+    tally_merge,
+    written_rows,
+)
+from tallymark.destinations.spark_sql import quoted, quoted_list
 from tallymark.errors import PlanError, TiedRows
 from tallymark.model.plan import (
-    CURRENT,
     FROM_BATCH,
     INCOMING,
     LABEL,
-    TECHNICAL_COLUMNS,
     Append,
     Label,
     Merge,
@@ -28,19 +44,34 @@ from tallymark.model.plan import (
 )
 from tallymark.model.receipt import Counts
 
-_CHANGING = (Label.INSERT, Label.UPDATE, Label.DELETE)
+_CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
+_SAMPLE = 5
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Matches that the table holds several times. Both frames are cached."""
+
+    keys: DataFrame  # the match columns
+    survivors: DataFrame  # the row that is left of each, as the table has it
+    found: DuplicatesFound
+    updated: int = 0  # of the matches, those whose row the batch replaces or closes anyway
+    deleted: int = 0  # those that the load deletes anyway
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The effect of a plan: `rows` are the plan's columns and, for a Merge, LABEL."""
+    """The effect of a plan: `rows` are the plan's columns and, for a Merge, LABEL and FROM_BATCH."""
 
     spark: SparkSession
     plan: Plan
     rows: DataFrame
     current: DataFrame
     counts: Counts
-    table_rows: int
+    table_rows: int = 0
+    null_matches: int = 0  # labels whose row in the table only a null-safe comparison finds
+    repair: Repair | None = None
+    tombstones: DataFrame | None = None  # None: the batch adds none
 
     def changed_rows(self, *labels: Label) -> DataFrame:
         wanted = [str(label) for label in labels]
@@ -49,25 +80,25 @@ class Labelled:
     def sql(self) -> str:
         match self.plan.shape:
             case Merge(labels=labels):
-                return labels.sql(dialect="spark", pretty=True)
+                return spark_text(labels, self.plan, pretty=True)
             case Append() | ReplaceTable() | ReplaceSlices():
                 return f"SELECT {quoted_list([c.name for c in self.plan.columns])} FROM {INCOMING}"
 
     def samples(self, limit: int) -> list[SampleRow]:
         match self.plan.shape:
-            case Merge(keys=keys):
-                return [sample for label in _CHANGING for sample in self._merge_samples(label, keys, limit)]
+            case Merge(match=match):
+                return [sample for label in _CHANGING for sample in self._merge_samples(label, match, limit)]
             case Append() | ReplaceTable() | ReplaceSlices():
                 rows = self.rows.limit(limit).collect()
                 return [SampleRow(Label.INSERT, None, row.asDict(recursive=True)) for row in rows]
 
-    def _merge_samples(self, label: Label, keys: tuple[str, ...], limit: int) -> list[SampleRow]:
-        after = self.changed_rows(label).orderBy(*(F.col(quoted(key)) for key in keys)).limit(limit)
+    def _merge_samples(self, label: Label, match: tuple[str, ...], limit: int) -> list[SampleRow]:
+        after = self.changed_rows(label).orderBy(*(F.col(quoted(name)) for name in match)).limit(limit)
         if label is Label.INSERT:
             return [SampleRow(label, None, row.asDict(recursive=True)) for row in after.collect()]
         pairs = (
             after.alias("a")
-            .join(self.current.alias("b"), _same_key("a", "b", keys))
+            .join(self.current.alias("b"), same_match("a", "b", match))
             .select(F.struct("a.*").alias("after"), F.struct("b.*").alias("before"))
             .limit(limit)
         )
@@ -83,121 +114,154 @@ class Labelled:
 
 @contextmanager
 def labelled(
-    spark: SparkSession, plan: Plan, incoming: DataFrame, current: DataFrame | None
+    spark: SparkSession,
+    plan: Plan,
+    incoming: DataFrame,
+    current: DataFrame | None,
+    tombstones: DataFrame | None = None,
 ) -> Iterator[Labelled]:
     """`current` is the table at the plan's pinned version, or None when the load creates it."""
-    table = current if current is not None else _no_rows(spark, plan)
+    table = current if current is not None else no_rows(spark, plan)
+    relations = Relations(spark, plan, incoming, table, tombstones)
+    with ExitStack() as cache:
+        match plan.shape:
+            case Merge() as merge:
+                yield _labelled_merge(relations, merge, cache)
+            case Append() | ReplaceTable() | ReplaceSlices():
+                yield _whole_rows(relations)
+
+
+def _whole_rows(relations: Relations) -> Labelled:
+    """Every row of the batch is added, and what it replaces goes."""
+    plan, table = relations.plan, relations.current
+    rows = written_rows(plan.columns, relations.incoming)
+    removed: DataFrame | None = None
     match plan.shape:
-        case Merge() as merge:
-            _refuse_ties(spark, merge, incoming, plan.table)
-            with _cached(_label_rows(spark, merge, incoming, table)) as rows:
-                counts = _merge_counts(rows)
-                _refuse_target_duplicates(plan, merge, counts, incoming, table)
-                yield Labelled(spark, plan, rows, table, counts, _rows_for_guard(plan, table))
-        case Append():
-            rows = _written_rows(plan, incoming)
-            total = rows.count()
-            yield Labelled(spark, plan, rows, table, Counts(inserted=total, total=total), 0)
         case ReplaceTable():
-            rows = _written_rows(plan, incoming)
-            total, old = rows.count(), table.count() if current is not None else 0
-            yield Labelled(spark, plan, rows, table, Counts(inserted=total, deleted=old, total=total), old)
+            removed = table
         case ReplaceSlices(columns=columns):
-            rows = _written_rows(plan, incoming)
-            total = rows.count()
-            gone = table.alias("c").join(
-                rows.select(*map(quoted, columns)).distinct().alias("i"),
-                _same_key("c", "i", columns),
-                "left_semi",
-            )
-            counts = Counts(inserted=total, deleted=gone.count(), total=total)
-            yield Labelled(spark, plan, rows, table, counts, _rows_for_guard(plan, table))
+            slices = rows.select(*map(quoted, columns)).distinct()
+            removed = table.alias("c").join(slices.alias("i"), same_match("c", "i", columns), "left_semi")
+    if plan.creates_table:
+        removed = None
+    seen = tally(relations, rows, count_table=_counts_table(plan), removed=removed)
+    counts = Counts(inserted=seen.total, deleted=seen.removed, total=seen.total)
+    return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 
 
-def _label_rows(spark: SparkSession, merge: Merge, incoming: DataFrame, current: DataFrame) -> DataFrame:
-    incoming.createOrReplaceTempView(INCOMING)
-    current.createOrReplaceTempView(CURRENT)
-    return spark.sql(merge.labels.sql(dialect="spark"))
-
-
-def _merge_counts(rows: DataFrame) -> Counts:
-    by_label = {
-        (row[LABEL], row[FROM_BATCH]): row["count"]
-        for row in rows.groupBy(LABEL, FROM_BATCH).count().collect()
-    }
-
-    def of(label: Label) -> int:
-        return int(sum(number for (name, _), number in by_label.items() if name == label))
-
-    return Counts(
-        inserted=of(Label.INSERT),
-        updated=of(Label.UPDATE),
-        deleted=of(Label.DELETE),
-        unchanged=of(Label.UNCHANGED),
-        skipped=of(Label.SKIP),
-        total=int(sum(number for (_, from_batch), number in by_label.items() if from_batch)),
+def _labelled_merge(relations: Relations, merge: Merge, cache: ExitStack) -> Labelled:
+    plan = relations.plan
+    relations = replace(relations, incoming=given_rows(plan, relations.incoming))
+    look_everywhere = merge.duplicates.whole_table and not plan.creates_table
+    rows = cache.enter_context(_cached(relations.labels(merge)))
+    seen = tally_merge(
+        relations, merge, rows, count_table=_counts_table(plan), find_duplicates=look_everywhere
+    )
+    _refuse(relations, merge, seen)
+    repair = None
+    if seen.duplicate_keys or seen.labelled > seen.total:
+        repair = _find_duplicates(relations, merge, seen, cache)
+        relations = _without_duplicates(relations, merge, repair)
+        rows = cache.enter_context(_cached(relations.labels(merge)))
+        table_rows = seen.table_rows
+        seen = tally_merge(relations, merge, rows, count_table=False, find_duplicates=False)
+        _refuse(relations, merge, seen)
+        seen = replace(seen, table_rows=table_rows)
+        repair = _with_overlap(repair, merge, rows)
+    if seen.labelled != seen.total:
+        raise _unbalanced(plan, seen)
+    return Labelled(
+        relations.spark,
+        plan,
+        rows,
+        relations.current,
+        _merge_counts(seen, repair),
+        seen.table_rows,
+        seen.null_matches,
+        repair,
+        relations.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
     )
 
 
-def _refuse_ties(spark: SparkSession, merge: Merge, incoming: DataFrame, table: str) -> None:
-    if merge.ties is None:
-        return
-    incoming.createOrReplaceTempView(INCOMING)
-    tied = [row.asDict() for row in spark.sql(merge.ties.sql(dialect="spark")).limit(5).collect()]
-    if tied:
-        keys = "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in tied)
+def _merge_counts(seen: Tally, repair: Repair | None) -> Counts:
+    return Counts(
+        inserted=seen.of(Label.INSERT),
+        updated=seen.of(Label.UPDATE),
+        closed=seen.of(Label.CLOSE),
+        deleted=seen.of(Label.DELETE) + (repair.found.rows if repair is not None else 0),
+        unchanged=seen.of(Label.UNCHANGED),
+        skipped=seen.of(Label.SKIP),
+        total=seen.total,
+    )
+
+
+def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
+    for position in seen.refused:
+        refusal = merge.refusals[position]
+        found = [row.asDict() for row in relations.run(refusal.found).limit(_SAMPLE).collect()]
         raise TiedRows(
-            f"{table}: rows of one file differ but are equal in key and declared order: {keys}",
-            hint="declare a watermark_column that tells them apart, or deliver one row for each key and time",
-            facts={"keys": tied},
+            f"{relations.plan.table}: {refusal.message}: {_named(found)}",
+            hint=refusal.hint,
+            facts={"keys": found},
         )
 
 
-def _refuse_target_duplicates(
-    plan: Plan, merge: Merge, counts: Counts, incoming: DataFrame, current: DataFrame
-) -> None:
-    """A key that the table holds twice matches twice, so more rows are labelled than came in.
-    Writing on would update both and report wrong counts."""
-    if counts.total == incoming.count():
-        return
-    names = [quoted(key) for key in merge.keys]
-    twice = current.join(incoming.select(*names).distinct(), on=list(merge.keys)).groupBy(*names).count()
-    sample = [row.asDict() for row in twice.where("`count` > 1").limit(5).collect()]
-    keys = "; ".join(", ".join(f"{k}={v}" for k, v in row.items() if k != "count") for row in sample)
-    raise PlanError(
-        f"{plan.table}: the table holds several rows for one unique_key: {keys}",
-        hint="remove the duplicates from the table, or choose a unique_key that is unique in it",
-        facts={"keys": sample},
+def _find_duplicates(relations: Relations, merge: Merge, seen: Tally, cache: ExitStack) -> Repair:
+    plan = relations.plan
+    keys = cache.enter_context(_cached(relations.run(merge.duplicates.keys)))
+    number, copies = duplicate_rows(keys)
+    if number == 0:
+        raise _unbalanced(plan, seen)
+    keys = keys.select(*map(quoted, merge.match))
+    sample = tuple(row.asDict() for row in keys.orderBy(*map(quoted, merge.match)).limit(_SAMPLE).collect())
+    found = DuplicatesFound(rows=copies - number, keys=number, sample=sample)
+    if not merge.duplicates.repair:
+        raise PlanError(
+            f"{plan.table}: the table holds several rows for one unique_key: {number} keys in {copies} rows, "
+            f"such as {_named(sample)}",
+            hint="set `on_target_duplicates: repair`, or remove the duplicates from the table, or choose a "
+            "unique_key that is unique in it",
+            facts={"keys": list(sample), "rows": found.rows},
+        )
+    kept = relations.run(merge.duplicates.survivors).alias("s")
+    kept = kept.join(keys.alias("k"), same_match("s", "k", merge.match), "left_semi")
+    return Repair(keys, cache.enter_context(_cached(kept)), found)
+
+
+def _without_duplicates(relations: Relations, merge: Merge, repair: Repair) -> Relations:
+    others = relations.current.alias("c").join(
+        repair.keys.alias("k"), same_match("c", "k", merge.match), "left_anti"
+    )
+    return replace(
+        relations, current=others.unionByName(repair.survivors), current_view="tm_without_duplicates"
     )
 
 
-def _rows_for_guard(plan: Plan, current: DataFrame) -> int:
+def _with_overlap(repair: Repair, merge: Merge, rows: DataFrame) -> Repair:
+    touched = rows.alias("r").join(repair.keys.alias("k"), same_match("r", "k", merge.match), "left_semi")
+    by_label = {row[LABEL]: int(row["count"]) for row in touched.groupBy(LABEL).count().collect()}
+    return replace(
+        repair,
+        updated=by_label.get(Label.UPDATE, 0) + by_label.get(Label.CLOSE, 0),
+        deleted=by_label.get(Label.DELETE, 0),
+    )
+
+
+def _unbalanced(plan: Plan, seen: Tally) -> PlanError:
+    return PlanError(
+        f"{plan.table}: {seen.total} rows came in, but {seen.labelled} were labelled; nothing was written",
+        hint="this is a fault of Tallymark: please report it with the pipeline's settings",
+        facts={"total": seen.total, "labelled": seen.labelled},
+    )
+
+
+def _named(rows: list[dict[str, object]] | tuple[dict[str, object], ...]) -> str:
+    return "; ".join(", ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
+
+
+def _counts_table(plan: Plan) -> bool:
     """Counting the table is not free: only a guarded plan pays for it."""
-    return current.count() if plan.max_delete_fraction is not None and plan.current is not None else 0
-
-
-def _written_rows(plan: Plan, incoming: DataFrame) -> DataFrame:
-    """The plan's columns in the table's order; what the batch lacks is NULL."""
-    given = [name for name in incoming.columns if name not in TECHNICAL_COLUMNS]
-    by_name = {name.casefold(): name for name in given}
-    selected = []
-    for column in plan.columns:
-        source = by_name.get(column.name.casefold())
-        value = F.lit(None) if source is None else F.col(quoted(source))
-        selected.append(value.cast(column.type).alias(column.name))
-    return incoming.select(*selected)
-
-
-def _no_rows(spark: SparkSession, plan: Plan) -> DataFrame:
-    schema = ", ".join(f"{quoted(column.name)} {column.type}" for column in plan.columns)
-    return local_frame(spark, [], schema)
-
-
-def _same_key(left: str, right: str, keys: tuple[str, ...]) -> SparkColumn:
-    condition = F.lit(True)
-    for key in keys:
-        condition = condition & F.col(f"{left}.{quoted(key)}").eqNullSafe(F.col(f"{right}.{quoted(key)}"))
-    return condition
+    return plan.max_delete_fraction is not None and not plan.creates_table
 
 
 @contextmanager

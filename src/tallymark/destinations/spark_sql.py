@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import cast
 
 import pyarrow as pa
@@ -55,3 +56,8 @@ def lost_connection(error: BaseException) -> bool:
         return True
     kind = f"{type(error).__module__}.{type(error).__name__}"
     return kind.startswith("grpc.") or "Py4JNetworkError" in kind or "UNAVAILABLE" in str(error)[:300]
+
+
+def exact_timestamp(moment: datetime) -> str:
+    """A literal that means the same in every session time zone, to the microsecond."""
+    return f"TIMESTAMP '{moment.astimezone(UTC).isoformat(timespec='microseconds')}'"

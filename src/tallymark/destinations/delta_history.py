@@ -1,0 +1,161 @@
+"""The commits of one Delta table, asked for as rarely as possible.
+
+DESCRIBE HISTORY runs a Spark job, while asking for a version that does not exist yet is answered from a
+listing of the log: so what was read once is kept, and read on only when the table has moved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Row, SparkSession
+
+from tallymark.destinations.spark_sql import condition
+from tallymark.model.marker import Marker
+
+_FEW_COMMITS = 4
+_MOST_KEPT = 500
+_LONGEST_LOOK_BACK = 64
+
+# These leave every row as it is.
+_MAINTENANCE = {
+    "OPTIMIZE",
+    "VACUUM START",
+    "VACUUM END",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "ADD CONSTRAINT",
+    "DROP CONSTRAINT",
+    "ADD COLUMNS",
+    "CLUSTER BY",
+    "UPGRADE PROTOCOL",
+    "COMPUTE STATS",
+}
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """One commit of the Delta log, as far as loads are concerned."""
+
+    version: int
+    committed_at: datetime
+    operation: str
+    metrics: dict[str, str]
+    marker: Marker | None
+    restored_to: int | None
+    read_version: int | None  # the version that the writer had seen
+
+
+class DeltaHistory:
+    def __init__(self, spark: SparkSession, table_sql: str):
+        self._spark = spark
+        self._table_sql = table_sql
+        self._entries: list[HistoryEntry] = []  # without gaps, oldest first, ends with the last one seen
+        self._reaches_back = False  # the log holds nothing older than the first of them
+        self.remade = False  # another table is in the place of the one that was read before
+
+    def look(self) -> int | None:
+        """The table's latest version now. Raises Spark's own errors, as when there is no table."""
+        if not self._entries or self._has_moved(self._entries[-1].version):
+            self.read()
+        return self._entries[-1].version if self._entries else None
+
+    def read(self) -> None:
+        """Read on from the last commit seen."""
+        known = self._entries[-1] if self._entries else None
+        rows = self._rows(_FEW_COMMITS, None if known is None else known.version)
+        entries = self._as_entries(rows)
+        if known is None:
+            self._entries = entries
+            return
+        same = next((entry for entry in entries if entry.version == known.version), None)
+        self.remade = same is None or not _same_commit(same, known)
+        if not self.remade:
+            entries = self._entries + [entry for entry in entries if entry.version > known.version]
+        self._entries = entries[-_MOST_KEPT:]
+        self._reaches_back = self._reaches_back and len(entries) <= _MOST_KEPT
+
+    @property
+    def last_seen(self) -> int:
+        return self._entries[-1].version if self._entries else -1
+
+    def after(self, version: int) -> list[HistoryEntry]:
+        """Commits after `version` up to the last one seen, oldest first."""
+        if self._entries and self._entries[0].version > version + 1 and not self._reaches_back:
+            seen = self._entries[-1].version
+            entries = self._as_entries(self._rows(2 * _FEW_COMMITS, version + 1))
+            self._entries = [entry for entry in entries if entry.version <= seen]
+        return [entry for entry in self._entries if entry.version > version]
+
+    def unique_by(self) -> tuple[str, ...]:
+        """What the last load left unique, unless somebody else may have changed rows since."""
+        limit = len(self._entries)
+        while self._entries and all(entry.operation in _MAINTENANCE for entry in self._entries):
+            if self._reaches_back or limit > _LONGEST_LOOK_BACK:
+                return ()
+            limit *= 2
+            self.after(max(-1, self._entries[-1].version - limit))
+        last = next((e for e in reversed(self._entries) if e.operation not in _MAINTENANCE), None)
+        return last.marker.unique_by if last is not None and last.marker is not None else ()
+
+    def _has_moved(self, version: int) -> bool:
+        """Certain only when it says no."""
+        try:
+            self._spark.sql(f"SELECT * FROM {self._table_sql} VERSION AS OF {version + 1}").schema  # noqa: B018
+        except AnalysisException as error:
+            latest = (error.getMessageParameters() or {}).get("latest")
+            return condition(error) != "DELTA_VERSION_NOT_FOUND" or latest != str(version)
+        except Exception:  # whatever it is: reading the history tells
+            return True
+        return True
+
+    def _rows(self, limit: int, down_to: int | None) -> list[Row]:
+        """The newest commits, newest first: a few, or more if it takes more to reach `down_to`."""
+        while True:
+            rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {limit}").collect()
+            whole = len(rows) < limit or rows[-1]["version"] == 0
+            if down_to is None or whole or rows[-1]["version"] <= down_to:
+                self._reaches_back = self._reaches_back or whole
+                return rows
+            limit = max(2 * limit, rows[0]["version"] - down_to + 1)
+
+    def _as_entries(self, rows: list[Row]) -> list[HistoryEntry]:
+        return [self._with_restored_version(_entry(row), row) for row in reversed(rows)]
+
+    def _with_restored_version(self, entry: HistoryEntry, row: Row) -> HistoryEntry:
+        """RESTORE … TO TIMESTAMP names no version in the log: it is the last one up to that time."""
+        if entry.operation != "RESTORE" or entry.restored_to is not None:
+            return entry
+        at = datetime.fromisoformat(
+            str(row["operationParameters"]["timestamp"]).strip('"').replace(" ", "T", 1)
+        )
+        older = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql}").collect()
+        versions = [r["version"] for r in older if r["timestamp"] <= at and r["version"] < entry.version]
+        return replace(entry, restored_to=max(versions, default=0))
+
+
+def _entry(row: Row) -> HistoryEntry:
+    parameters = row["operationParameters"] or {}
+    restored = parameters.get("version") if row["operation"] == "RESTORE" else None
+    return HistoryEntry(
+        version=row["version"],
+        committed_at=aware(row["timestamp"]),
+        operation=row["operation"],
+        metrics=dict(row["operationMetrics"] or {}),
+        marker=Marker.from_json(row["userMetadata"]),
+        restored_to=int(restored) if restored not in (None, "null") else None,
+        read_version=row["readVersion"],
+    )
+
+
+def _same_commit(one: HistoryEntry, other: HistoryEntry) -> bool:
+    """Delta moves equal file times apart by milliseconds, depending on how much of the log it reads."""
+    apart = abs((one.committed_at - other.committed_at).total_seconds())
+    return apart < 1 and (one.operation, one.marker) == (other.operation, other.marker)
+
+
+def aware(moment: datetime) -> datetime:
+    """Spark hands out timestamps in the local zone of this process, without saying so."""
+    return moment.astimezone() if moment.tzinfo is None else moment

@@ -1,0 +1,84 @@
+"""What a Delta table remembers of deletes that change feeds brought: a small Delta table beside the data,
+`<table>/_tallymark/tombstones`.
+
+1. Tombstones are written before the load's own commit, with the batch, sequence and fence of its marker.
+   They have no say yet: a crash here leaves rows that nobody reads.
+2. The commit that carries the marker makes them valid. There is no moment in which one counts without the
+   other, and a table that is dropped and made again starts without: its markers are gone.
+3. `forget` removes what is older than the retention, whether valid or not. A batch that is retried after
+   that writes its tombstones again.
+
+A table that the load creates in a catalog has no folder before its first commit; then they are written
+right after it. A process that dies between the two forgets the deletes of that very first batch.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tallymark.destinations.delta_markers import COMMIT_COLUMNS, DeltaMarkers
+from tallymark.destinations.spark_sql import exact_timestamp, local_frame, quoted
+from tallymark.model.marker import Marker
+from tallymark.model.plan import Tombstones
+
+_AS_OF = "_tm_as_of"
+_PREFIX = "_tm_"  # keys of the user's may be called batch_id
+_PROPERTIES = {
+    "delta.columnMapping.mode": "name",  # names with spaces and the like
+    "delta.enableTypeWidening": "true",  # a key that became wider in the table
+}
+
+
+class DeltaTombstones:
+    def __init__(self, spark: SparkSession, location: str):
+        self._spark = spark
+        self._path = f"{location.rstrip('/')}/_tallymark/tombstones"
+
+    def valid(self, wanted: Tombstones, markers: DeltaMarkers) -> DataFrame:
+        """Those of loads that the table holds, not older than the retention. Several for one key remain."""
+        stored = self._stored()
+        names = {name.casefold() for name in stored.columns} if stored is not None else set()
+        if stored is None or not {c.name.casefold() for c in wanted.columns} <= names:
+            return no_tombstones(self._spark, wanted)
+        loads = markers.commits().select(*(F.col(name).alias(_PREFIX + name) for name in COMMIT_COLUMNS))
+        return (
+            stored.where(F.col(_AS_OF) >= F.expr(exact_timestamp(wanted.forget_before)))
+            .join(loads, on=[_PREFIX + name for name in COMMIT_COLUMNS], how="left_semi")
+            .select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in wanted.columns))
+            .distinct()
+        )
+
+    def add(self, rows: DataFrame, marker: Marker) -> None:
+        identity = {"batch_id": marker.batch_id, "sequence": marker.sequence, "fence": marker.fence}
+        stamped = rows.select(
+            "*",
+            F.lit(identity["batch_id"]).alias(_PREFIX + "batch_id"),
+            *(F.lit(identity[name]).cast("bigint").alias(_PREFIX + name) for name in ("sequence", "fence")),
+            F.expr(exact_timestamp(marker.as_of)).alias(_AS_OF),
+        )
+        writer = stamped.coalesce(1).write.format("delta").mode("append").option("mergeSchema", "true")
+        if self._stored() is None:
+            writer = writer.options(**_PROPERTIES)
+        writer.save(self._path)
+
+    def forget(self, before: datetime) -> None:
+        stored = self._stored()
+        old = f"{_AS_OF} < {exact_timestamp(before)}"
+        if stored is not None and stored.where(old).limit(1).collect():
+            self._spark.sql(f"DELETE FROM delta.{quoted(self._path)} WHERE {old}").collect()
+
+    def _stored(self) -> DataFrame | None:
+        try:
+            stored = self._spark.read.format("delta").load(self._path)
+            stored.columns  # noqa: B018 (Spark Connect looks at the table only here)
+        except AnalysisException:  # not made yet
+            return None
+        return stored
+
+
+def no_tombstones(spark: SparkSession, wanted: Tombstones) -> DataFrame:
+    return local_frame(spark, [], ", ".join(f"{quoted(c.name)} {c.type}" for c in wanted.columns))

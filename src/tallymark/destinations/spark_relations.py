@@ -1,0 +1,203 @@
+"""The relations that the queries of a plan read, as Spark has them, and what one look at them counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from sqlglot import exp
+
+from tallymark.destinations.rendering import render
+from tallymark.destinations.spark_sql import exact_timestamp, local_frame, quoted
+from tallymark.model.plan import (
+    COPIES,
+    CURRENT,
+    FROM_BATCH,
+    INCOMING,
+    LABEL,
+    TECHNICAL_COLUMNS,
+    TOMBSTONES,
+    Label,
+    Merge,
+    Plan,
+)
+from tallymark.model.table import Column
+
+_KIND, _WHAT, _OURS, _ROWS, _EXTRA = "_tm_kind", "_tm_what", "_tm_ours", "_tm_rows", "_tm_extra"
+_FOUND_BY_MATCH = (Label.UPDATE, Label.CLOSE, Label.DELETE)
+
+# A map has no equality in Spark, its text has; with these options the text loses nothing.
+_JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+@dataclass(frozen=True)
+class Relations:
+    spark: SparkSession
+    plan: Plan
+    incoming: DataFrame
+    current: DataFrame
+    tombstones: DataFrame | None = None
+    current_view: str = "tm_current"  # another one for each meaning: Spark Connect looks names up late
+
+    def run(self, query: exp.Query) -> DataFrame:
+        views = {INCOMING: "tm_incoming", CURRENT: self.current_view, TOMBSTONES: "tm_tombstones"}
+        self.incoming.createOrReplaceTempView(views[INCOMING])
+        self.current.createOrReplaceTempView(views[CURRENT])
+        if self.tombstones is not None:
+            self.tombstones.createOrReplaceTempView(views[TOMBSTONES])
+        return self.spark.sql(spark_text(_reading(query, views), self.plan))
+
+    def labels(self, merge: Merge) -> DataFrame:
+        """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
+        rows = self.run(merge.labels)
+        written = [F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in self.plan.columns]
+        return rows.select(*written, LABEL, FROM_BATCH)
+
+
+def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:
+    as_of = exp.maybe_parse(exact_timestamp(plan.as_of), dialect="spark")
+    return render(query, "spark", as_of=as_of, comparable=_comparable, pretty=pretty)
+
+
+def _comparable(value: exp.Expr, spark_type: str) -> exp.Expr:
+    if "map<" not in spark_type or isinstance(value, exp.Null):
+        return value
+    if spark_type.startswith("map<") and spark_type.count("map<") == 1:  # entries have no order of their own
+        value = exp.Anonymous(
+            this="ARRAY_SORT", expressions=[exp.Anonymous(this="MAP_ENTRIES", expressions=[value])]
+        )
+    options = [exp.Literal.string(text) for pair in _JSON_OPTIONS.items() for text in pair]
+    return exp.Anonymous(this="TO_JSON", expressions=[value, exp.Anonymous(this="MAP", expressions=options)])
+
+
+def _reading(query: exp.Query, views: dict[str, str]) -> exp.Query:
+    mine = query.copy()
+    for table in list(mine.find_all(exp.Table)):
+        if table.name in views and not table.db:
+            table.replace(exp.to_table(views[table.name], alias=table.alias or table.name))
+    return mine
+
+
+def given_rows(plan: Plan, incoming: DataFrame) -> DataFrame:
+    """The batch under the table's names and in its types."""
+    by_name = {name.casefold(): name for name in incoming.columns}
+    given = [F.col(quoted(by_name[c.name.casefold()])).cast(c.type).alias(c.name) for c in plan.given]
+    return incoming.select(*given, *(name for name in TECHNICAL_COLUMNS if name in by_name))
+
+
+def written_rows(columns: Iterable[Column], rows: DataFrame) -> DataFrame:
+    """These columns of the rows, in this order; what the rows lack is NULL."""
+    by_name = {name.casefold(): name for name in rows.columns if name not in TECHNICAL_COLUMNS}
+    selected = []
+    for column in columns:
+        source = by_name.get(column.name.casefold())
+        value = F.lit(None) if source is None else F.col(quoted(source))
+        selected.append(value.cast(column.type).alias(column.name))
+    return rows.select(*selected)
+
+
+def no_rows(spark: SparkSession, plan: Plan) -> DataFrame:
+    return local_frame(spark, [], ", ".join(f"{quoted(c.name)} {c.type}" for c in plan.columns))
+
+
+def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
+    """Null-safe, of two aliased frames."""
+    pairs = ((F.col(f"{left}.{quoted(c)}"), F.col(f"{right}.{quoted(c)}")) for c in columns)
+    return reduce(SparkColumn.__and__, (mine.eqNullSafe(theirs) for mine, theirs in pairs))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Each count costs a Spark job of its own, or all together cost one."""
+
+    total: int
+    table_rows: int
+    by_label: dict[str, int] = field(default_factory=dict)
+    labelled: int = 0  # labels of rows that the batch brought
+    null_matches: int = 0  # labels of table rows that a plain `=` would not find
+    refused: tuple[int, ...] = ()  # positions of refusals that found something
+    duplicate_keys: int = 0
+    removed: int = 0
+    new_tombstones: int = 0
+
+    def of(self, *labels: Label) -> int:
+        return sum(self.by_label.get(label, 0) for label in labels)
+
+
+def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: DataFrame | None) -> Tally:
+    """Of a plan without labels."""
+    counted = [_line("total", rows), *([_line("table", relations.current)] if count_table else [])]
+    if removed is not None:
+        counted.append(_line("removed", removed))
+    return _collected(counted)
+
+
+def tally_merge(
+    relations: Relations, merge: Merge, rows: DataFrame, *, count_table: bool, find_duplicates: bool
+) -> Tally:
+    counted = [_label_lines(rows, merge.match), _line("total", relations.incoming)]
+    if count_table:
+        counted.append(_line("table", relations.current))
+    for position, refusal in enumerate(merge.refusals):
+        counted.append(_line("refused", relations.run(refusal.found).limit(1), str(position)))
+    if find_duplicates:
+        counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
+    if merge.tombstones is not None:
+        counted.append(_line("tombstones", relations.run(merge.tombstones.new)))
+    return _collected(counted)
+
+
+def duplicate_rows(keys: DataFrame) -> tuple[int, int]:
+    """How many matches occur several times, and how many rows of the table they are."""
+    row = keys.agg(F.count("*").alias("keys"), F.sum(COPIES).alias("rows")).collect()[0]
+    return int(row["keys"]), int(row["rows"] or 0)
+
+
+def _label_lines(rows: DataFrame, match: tuple[str, ...]) -> DataFrame:
+    unmatchable = reduce(SparkColumn.__or__, (F.col(quoted(c)).isNull() for c in match))
+    found_by_match = F.col(LABEL).isin([str(label) for label in _FOUND_BY_MATCH])
+    grouped = rows.groupBy(F.col(LABEL).alias(_WHAT), F.col(FROM_BATCH).alias(_OURS))
+    counted = grouped.agg(F.count("*").alias(_ROWS), F.count_if(unmatchable & found_by_match).alias(_EXTRA))
+    return counted.select(F.lit("label").alias(_KIND), _WHAT, _OURS, _ROWS, _EXTRA)
+
+
+def _line(kind: str, rows: DataFrame, what: str = "") -> DataFrame:
+    count = rows.agg(F.count("*").alias(_ROWS))
+    return count.select(
+        F.lit(kind).alias(_KIND),
+        F.lit(what).alias(_WHAT),
+        F.lit(False).alias(_OURS),
+        _ROWS,
+        F.lit(0).cast("bigint").alias(_EXTRA),
+    )
+
+
+def _collected(counted: list[DataFrame]) -> Tally:
+    lines = reduce(DataFrame.unionAll, counted).collect()
+    labels = [line for line in lines if line[_KIND] == "label"]
+    by_label: dict[str, int] = {}
+    for line in labels:
+        by_label[line[_WHAT]] = by_label.get(line[_WHAT], 0) + line[_ROWS]
+
+    def rows_of(kind: str) -> int:
+        return sum(line[_ROWS] for line in lines if line[_KIND] == kind)
+
+    return Tally(
+        total=rows_of("total"),
+        table_rows=rows_of("table"),
+        by_label=by_label,
+        labelled=sum(line[_ROWS] for line in labels if line[_OURS]),
+        null_matches=sum(line[_EXTRA] for line in labels),
+        refused=tuple(sorted(int(line[_WHAT]) for line in lines if line[_KIND] == "refused" and line[_ROWS])),
+        duplicate_keys=rows_of("duplicates"),
+        removed=rows_of("removed"),
+        new_tombstones=rows_of("tombstones"),
+    )
