@@ -30,10 +30,10 @@ from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
 from tallymark.errors import ConfigError
 from tallymark.flow import direct, doctor
-from tallymark.flow.direct import MergeOptions
+from tallymark.flow.direct import MergeOptions, Target
 from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.job import Job
-from tallymark.flow.jobs import pipeline_job, select_pipelines
+from tallymark.flow.jobs import NamedDestination, named_destination, pipeline_job, select_pipelines
 from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
@@ -148,6 +148,10 @@ class Project:
     def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
         return self._quarantine().remove(self._one(pipeline), batch_id, ids)
 
+    def destination(self, name: str | None = None) -> NamedDestination:
+        """A destination of the project by its name, else the default one: for `tm.merge` and `tm.plan`."""
+        return named_destination(self._project, name)
+
     def doctor(self) -> list[Finding]:
         return list(doctor.examine(self._project, self._sessions))
 
@@ -221,17 +225,20 @@ def merge(
     *,
     content_id: str | None = None,
     spark: SparkSession | None = None,
+    destination: Target | None = None,
     **options: Unpack[MergeOptions],
 ) -> Receipt:
     """Merges a DataFrame, or files by path or glob, into a Delta table: a folder, a URL or a catalog name.
+    With a `destination`, such as {"type": "sqlite", "path": "shop.db"} or one that `Project.destination`
+    gives, the target is the name of a table there.
 
     Files are applied once: those that the table holds already are left out. A DataFrame is applied once
     when it has a `content_id`; without one every call is a new content. Bad rows fail the call with
     nothing written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
     """
-    task = direct.task(source, target, options)
+    task = direct.task(source, target, options, in_folder=destination is None)
     with _sessions(source, spark) as sessions:
-        return direct.merge(task, sessions, _frame(source), content_id)
+        return direct.merge(task, sessions, _frame(source), content_id, destination)
 
 
 def plan(
@@ -240,12 +247,13 @@ def plan(
     *,
     samples: int = 10,
     spark: SparkSession | None = None,
+    destination: Target | None = None,
     **options: Unpack[MergeOptions],
 ) -> PlanReport:
     """What the same call of `merge` would do, row by row. Nothing is written."""
-    task = direct.task(source, target, options)
+    task = direct.task(source, target, options, in_folder=destination is None)
     with _sessions(source, spark) as sessions:
-        return direct.plan(task, sessions, _frame(source), samples)
+        return direct.plan(task, sessions, _frame(source), samples, destination)
 
 
 def validate(folder: str | Path = ".") -> list[Finding]:

@@ -80,6 +80,7 @@ def conform(
 ) -> Conformed:
     """`required` columns, like those with a `required` rule, must exist and hold a value in every row; in
     those of a `feed` in every row where the event says so."""
+    rules = _with_operation_as_text(rules, feed) if feed else rules
     check_patterns(frame, rules)
     types = {field.name: field.dataType for field in frame.schema.fields}
     source = t.StructType([t.StructField(c.name, _not_void(types[c.name])) for c in source_columns])
@@ -99,6 +100,15 @@ def conform(
 
 
 # 1. match
+
+
+def _with_operation_as_text(rules: Sequence[ColumnConfig], feed: Feed) -> list[ColumnConfig]:
+    """Codes are compared as text, also where they are numbers."""
+    wanted = feed.operation_column
+    text = {"type": "string", "format": None}
+    changed = [r.model_copy(update=text) if r.name.casefold() == wanted.casefold() else r for r in rules]
+    known = any(rule.name.casefold() == wanted.casefold() for rule in rules)
+    return changed if known else [*changed, ColumnConfig(name=wanted, type="string")]
 
 
 def _match(

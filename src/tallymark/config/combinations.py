@@ -81,7 +81,8 @@ def _history_columns(config: PipelineConfig) -> Iterator[Fault]:
                 "name another column, or take it out of unique_key",
             )
         other = taken.setdefault(name.casefold(), key)
-        if other != key:
+        # The time of a change may itself be the column that says from when a version holds.
+        if other != key and (other, key) != ("scd_valid_from", "scd_effective_from"):
             at = key if key in config.model_fields_set else other
             pair = {other, key} - {at}
             yield Fault((at,), f"{name} is the name of {pair.pop()} too", "give each its own column")

@@ -17,10 +17,12 @@ from contextlib import contextmanager
 from tallymark.config.secrets import redact
 from tallymark.errors import (
     CheckError,
+    CountsDiffer,
     FileChanged,
     GuardTripped,
     LedgerError,
     PlanError,
+    TableBusy,
     TallymarkError,
     TooManyBadRows,
     UnreadableFile,
@@ -119,7 +121,10 @@ class Claim:
             self._release(batch)
             return
         failure = failure_of(error)
-        self._job.ledger.fail_batch(self.lease.lease, batch.id, failure, blamed=blamed or None)
+        innocent = isinstance(error, TableBusy | CountsDiffer)
+        self._job.ledger.fail_batch(
+            self.lease.lease, batch.id, failure, blamed=() if innocent else blamed or None
+        )
         self._set_aside.update(blamed or [file.path for file in batch.files])
 
     def isolating(self, batch: Batch, error: TallymarkError) -> bool:

@@ -6,6 +6,7 @@ a content that it holds is not applied again, by whoever.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,23 +17,29 @@ from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
+from tallymark.config.combinations import faults
 from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
+from tallymark.config.problem import key_text
+from tallymark.config.project import DestinationConfig
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
+from tallymark.destinations.open import open_destination
 from tallymark.errors import ConfigError, Fenced, SourceError
 from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
 from tallymark.flow.discover import discover
 from tallymark.flow.explain import explain_batch, explain_pipeline
 from tallymark.flow.job import Job, Task
+from tallymark.flow.jobs import NamedDestination
 from tallymark.flow.run import load_planning_again
 from tallymark.ledger import open_ledger
 from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
+from tallymark.sources.envelope import Debezium
 from tallymark.spark import Sessions
 
 
@@ -43,9 +50,17 @@ class MergeOptions(TypedDict, total=False):
     unique_key: str | Sequence[str]
     watermark_column: str
     partition_column: str
-    compare_columns: Sequence[str]
+    dedup_order_by: str | Sequence[str]
+    compare_columns: str | Sequence[str]
     schema_evolution: str  # add, ignore or fail
+    on_target_duplicates: str  # repair or fail
     max_delete_fraction: float
+    scd_valid_from: str
+    scd_valid_to: str
+    scd_current_flag: str
+    scd_effective_from: str
+    scd_close_absent: bool
+    cdc: Mapping[str, object]  # as in config.yaml: operation_column, sequence_by, operations, …
     strict: bool  # default true: a missing unique_key is an error
     columns: Sequence[Mapping[str, object]]  # as in config.yaml: name, from, type, format, required
     format: str  # of files; default: from their names
@@ -54,11 +69,14 @@ class MergeOptions(TypedDict, total=False):
     allow_deletes: bool
 
 
+Target = Mapping[str, object] | NamedDestination  # as in tallymark.yaml, or one of a project's
+
 _CLAIMS = 3  # two calls that meet on one table: the later one claims again
 
 
-def task(source: object, target: str | Path, options: MergeOptions) -> Task:
-    """Arguments are checked by the same models as config.yaml."""
+def task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool = True) -> Task:
+    """Arguments are checked by the same models as config.yaml. `in_folder`: the target is a place in the
+    file system if it has a slash, not the name of a table in some database."""
     given = dict(options)
     unknown = sorted(given.keys() - MergeOptions.__annotations__.keys())
     if unknown:
@@ -79,13 +97,16 @@ def task(source: object, target: str | Path, options: MergeOptions) -> Task:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise ConfigError(f"{where}: {fault['msg']}", hint=_suggestion(where, fault["input"])) from error
+    for wrong in faults(config):
+        raise ConfigError(f"{key_text(wrong.path)}: {wrong.message}", hint=wrong.hint)
     table = str(target)
     return Task(
         pipeline="library",
-        table=str(Path(table).absolute()) if "/" in table and "://" not in table else table,
+        table=str(Path(table).absolute()) if in_folder and "/" in table and "://" not in table else table,
         settings=config.merge_settings(),
         source=config.source,
         rules=tuple(config.columns),
+        envelope=Debezium.of(config),
         provenance=config.provenance,
         limits=QuarantineConfig(max_fraction=0, max_rows=0),
         batch=BatchConfig(max_files=2**31, max_bytes=2**62),
@@ -101,9 +122,15 @@ def _suggestion(where: str, given: object) -> str:
     return f"did you mean {close[0]}?" if close else "one of " + ", ".join(Strategy)
 
 
-def merge(task: Task, sessions: Sessions, frame: DataFrame | None, content_id: str | None) -> Receipt:
+def merge(
+    task: Task,
+    sessions: Sessions,
+    frame: DataFrame | None,
+    content_id: str | None,
+    destination: Target | None = None,
+) -> Receipt:
     content = _frame_content(content_id)
-    with _job(task, sessions, frame) as job:
+    with _job(task, sessions, frame, destination) as job:
         for attempt in range(1, _CLAIMS + 1):
             try:
                 return _merge_once(job, content)
@@ -113,8 +140,14 @@ def merge(task: Task, sessions: Sessions, frame: DataFrame | None, content_id: s
     raise AssertionError("unreachable")
 
 
-def plan(task: Task, sessions: Sessions, frame: DataFrame | None, samples: int) -> PlanReport:
-    with _job(task, sessions, frame) as job:
+def plan(
+    task: Task,
+    sessions: Sessions,
+    frame: DataFrame | None,
+    samples: int,
+    destination: Target | None = None,
+) -> PlanReport:
+    with _job(task, sessions, frame, destination) as job:
         if frame is None:
             return explain_pipeline(job, samples)
         batch = Batch(
@@ -174,7 +207,9 @@ def _frame_content(content_id: str | None) -> SourceFile:
 
 
 @contextmanager
-def _job(task: Task, sessions: Sessions, frame: DataFrame | None) -> Iterator[Job]:
+def _job(
+    task: Task, sessions: Sessions, frame: DataFrame | None, destination: Target | None
+) -> Iterator[Job]:
     with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch, _shared(frame) as shared:
         ledger = open_ledger(f"sqlite:///{Path(scratch) / 'ledger.db'}")
         try:
@@ -184,7 +219,7 @@ def _job(task: Task, sessions: Sessions, frame: DataFrame | None) -> Iterator[Jo
                 run_id=ledger.start_run("library", "merge", host="", pid=0),
                 holder="library",
                 start_spark=sessions.isolated,
-                open_destination=lambda spark: _destination(task.table, spark),
+                open_destination=lambda spark: _destination(task.table, spark, destination),
                 quarantine_root=f"{scratch}/quarantine",
                 clock=lambda: datetime.now(UTC),
                 on_event=lambda event: None,
@@ -194,9 +229,24 @@ def _job(task: Task, sessions: Sessions, frame: DataFrame | None) -> Iterator[Jo
             ledger.close()
 
 
-def _destination(table: str, spark: Callable[[], SparkSession]) -> Destination:
-    """`silver.orders` is a table of the session's catalog; anything with a slash is a folder or URL."""
+def _destination(table: str, spark: Callable[[], SparkSession], chosen: Target | None = None) -> Destination:
+    """Without a choice, `silver.orders` is a table of the session's catalog; anything with a slash is a
+    folder or URL."""
+    if isinstance(chosen, Mapping):
+        return open_destination(_destination_config(chosen), spark, os.path.abspath)
+    if chosen is not None:
+        return chosen.open(spark)
     return DeltaDestination(spark) if "/" in table else DeltaDestination(spark, catalog="spark_catalog")
+
+
+def _destination_config(chosen: Mapping[str, object]) -> DestinationConfig:
+    try:
+        config: DestinationConfig = TypeAdapter(DestinationConfig).validate_python(dict(chosen))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in ("destination", *fault["loc"][1:]))
+        raise ConfigError(f"{where}: {fault['msg']}") from error
+    return config
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from tallymark.flow.choose import choose
 from tallymark.flow.claim import failure_of
 from tallymark.flow.discover import look_for_files
 from tallymark.flow.job import Job
-from tallymark.flow.load import balanced, prepared_batch, tripped_guard
+from tallymark.flow.load import balanced, prepared_batch, tripped_guard, warnings_of
 from tallymark.ledger.facts import WaitingFile
 from tallymark.model.batch import Batch, BatchKind, FileState, SourceFile
-from tallymark.model.plan import AddColumn, ChangeType, Plan, SchemaChange
+from tallymark.model.plan import AddColumn, ChangeType, Merge, Plan, SchemaChange
 from tallymark.model.receipt import Counts
 from tallymark.model.report import PlanReport, RowSample
 from tallymark.sources.discover import order_files
@@ -33,7 +33,7 @@ def explain_pipeline(job: Job, samples: int) -> PlanReport:
 
 def explain_batch(job: Job, batch: Batch, more: int, samples: int) -> PlanReport:
     try:
-        with prepared_batch(job, batch) as (checked, plan, prepared):
+        with prepared_batch(job, batch, for_commit=False) as (checked, plan, prepared):
             return _explain(job, batch, more, checked, plan, prepared, samples)
     except TallymarkError as error:
         return _report(job, failure=error)
@@ -54,7 +54,9 @@ def _explain(
         files=tuple(file.path for file in batch.files),
         schema_changes=tuple(_in_words(change) for change in plan.schema_changes),
         guards=(guard,) if guard and not job.task.allow_deletes else (),
-        warnings=plan.warnings,
+        warnings=warnings_of(plan, prepared),
+        duplicates=prepared.duplicates.rows if prepared.duplicates else 0,
+        key=plan.shape.match if isinstance(plan.shape, Merge) else (),
         samples=tuple(RowSample(str(s.label), s.before, s.after) for s in prepared.samples(samples)),
         bad_rows=tuple(bad_rows(checked, _BAD_ROWS_SHOWN)) if checked.rejected else (),
         sql=prepared.sql(),

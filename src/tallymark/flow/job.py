@@ -16,6 +16,7 @@ from tallymark.destinations.contract import Destination
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Event, Step
 from tallymark.model.settings import MergeSettings
+from tallymark.sources.envelope import Debezium
 from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
 
 MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
@@ -30,6 +31,7 @@ class Task:
     settings: MergeSettings
     source: SourceConfig
     rules: tuple[ColumnConfig, ...] = ()
+    envelope: Debezium | None = None
     provenance: bool = True
     limits: QuarantineConfig = field(default_factory=QuarantineConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
+from pyspark.sql import SparkSession
+
 from tallymark.config.load import LoadedProject, Pipeline
+from tallymark.config.project import DestinationConfig
+from tallymark.destinations.contract import Destination
 from tallymark.destinations.open import open_destination
 from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Task
 from tallymark.flow.lease import holder_name
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
+from tallymark.sources.envelope import Debezium
 from tallymark.spark import Sessions
 
 
@@ -33,6 +39,30 @@ def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipe
     return list(chosen.values())
 
 
+@dataclass(frozen=True)
+class NamedDestination:
+    """A destination of a project, not open yet: each load opens it on a Spark session of its own."""
+
+    name: str
+    config: DestinationConfig
+    resolve: Callable[[str], str]
+
+    def open(self, spark: Callable[[], SparkSession]) -> Destination:
+        return open_destination(self.config, spark, self.resolve)
+
+
+def named_destination(project: LoadedProject, name: str | None) -> NamedDestination:
+    chosen = name or project.config.defaults.destination
+    known = project.config.destinations
+    if chosen not in known:
+        close = get_close_matches(chosen, known, n=1)
+        raise ConfigError(
+            f"there is no destination {chosen}",
+            hint=f"did you mean {close[0]}?" if close else f"the project has: {', '.join(known)}",
+        )
+    return NamedDestination(chosen, known[chosen], project.resolve)
+
+
 def pipeline_job(
     project: LoadedProject,
     pipeline: Pipeline,
@@ -45,13 +75,14 @@ def pipeline_job(
     allow_deletes: bool = False,
 ) -> Job:
     config = pipeline.config
-    destination = project.config.destinations[pipeline.destination]
+    destination = named_destination(project, pipeline.destination)
     task = Task(
         pipeline=pipeline.name,
         table=pipeline.table,
         settings=pipeline.settings,
         source=config.source,
         rules=tuple(config.columns),
+        envelope=Debezium.of(config),
         provenance=config.provenance,
         limits=config.quarantine,
         batch=config.batch,
@@ -65,7 +96,7 @@ def pipeline_job(
         run_id=run_id,
         holder=holder_name(),
         start_spark=sessions.isolated,
-        open_destination=lambda spark: open_destination(destination, spark, project.resolve),
+        open_destination=destination.open,
         quarantine_root=project.quarantine_root,
         clock=clock,
         on_event=on_event,

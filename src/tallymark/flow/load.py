@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import Conformed, conform
+from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
@@ -18,8 +20,10 @@ from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Step
+from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import (
     INGESTED_AT,
+    JSON_TYPE,
     PROVENANCE_COLUMNS,
     SOURCE_FILE,
     SOURCE_FILE_HASH,
@@ -27,8 +31,11 @@ from tallymark.model.table import (
     TableShape,
 )
 from tallymark.sources.discover import recheck
+from tallymark.sources.envelope import unwrap
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
 from tallymark.strategies.build import build_plan
+from tallymark.strategies.history import history_of, keeps_history
+from tallymark.strategies.needs import effective
 
 REPLAY_PREFIX = "quarantine:"
 
@@ -38,6 +45,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
     started = time.monotonic()
     with prepared_batch(job, batch) as (checked, plan, prepared):
         counts = balanced(prepared.counts, checked)
+        warnings = warnings_of(plan, prepared)
         _refuse_idle_replay(batch, counts)
         refuse_deletes(plan, prepared, allowed=job.task.allow_deletes)
         job.quarantine.write(batch, checked)
@@ -46,7 +54,6 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         ensure_lease()
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
         commit = prepared.commit(_marker(batch, fence, plan, counts))
-    warnings = plan.warnings + ((commit.disagreement,) if commit.disagreement else ())
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -56,14 +63,16 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         version=commit.version,
         sequence=batch.sequence,
         committed_at=commit.committed_at,
-        warnings=warnings,
+        warnings=warnings + ((commit.disagreement,) if commit.disagreement else ()),
         way=commit.way,
         seconds=time.monotonic() - started,
     )
 
 
 @contextmanager
-def prepared_batch(job: Job, batch: Batch) -> Iterator[tuple[Checked, Plan, Prepared]]:
+def prepared_batch(
+    job: Job, batch: Batch, *, for_commit: bool = True
+) -> Iterator[tuple[Checked, Plan, Prepared]]:
     """Read, check and plan: what `plan` on the command line shows, and what a load then commits."""
     with _telling_spark_errors(batch):
         job.tell(Step.READ, "reading " + ("1 file" if len(batch.files) == 1 else f"{len(batch.files)} files"))
@@ -77,21 +86,29 @@ def prepared_batch(job: Job, batch: Batch) -> Iterator[tuple[Checked, Plan, Prep
                 job.task.settings,
                 _incoming_columns(job, rows),
                 current,
+                as_of=batch.as_of,
                 table_properties=job.destination.table_properties,
             )
-            with job.destination.prepare(plan, checked.good) as prepared:
+            with job.destination.prepare(plan, checked.good, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
 
 
 def read_batch(job: Job, batch: Batch) -> SourceFrame:
     match batch.kind:
         case BatchKind.FILES:
-            return read_files(job.spark, job.task.source, job.task.rules, batch.files, job.task.root)
+            # The rules are for the rows, not for the envelope around them.
+            rules = () if job.task.envelope else job.task.rules
+            read = read_files(job.spark, job.task.source, rules, batch.files, job.task.root)
+            return _unwrapped(job, read)
         case BatchKind.REPLAY:
             replay = job.quarantine.replay_frame(job.task.pipeline, replayed_batch(batch))
             return SourceFrame(replay.frame, replay.columns, batch.files)
         case BatchKind.FRAME:
-            return _read_frame(job, batch)
+            return _unwrapped(job, _read_frame(job, batch))
+
+
+def _unwrapped(job: Job, read: SourceFrame) -> SourceFrame:
+    return unwrap(read, job.task.envelope) if job.task.envelope else read
 
 
 def replayed_batch(batch: Batch) -> str:
@@ -117,12 +134,12 @@ def _read_frame(job: Job, batch: Batch) -> SourceFrame:
 
 
 def balanced(planned: Counts, checked: Checked) -> Counts:
-    """Every row that was read is accounted for, or nothing is written."""
-    counted = planned.inserted + planned.updated + planned.unchanged + planned.skipped + checked.rejected
-    if counted != checked.total or planned.total + checked.rejected != checked.total:
+    """Every row that was read is planned or rejected, or nothing is written. That the plan's own counts
+    add up is the destination's to see."""
+    if planned.total + checked.rejected != checked.total:
         raise CheckError(
-            f"the counts do not balance: {checked.total} rows were read, {counted} are accounted for "
-            f"({planned.as_dict()}, {checked.rejected} rejected); nothing was written",
+            f"the counts do not balance: {checked.total} rows were read, {planned.total} were planned and "
+            f"{checked.rejected} rejected; nothing was written",
             hint="this is a bug in Tallymark: please report it with the output of `tallymark plan`",
         )
     return Counts(**{**planned.as_dict(), "rejected": checked.rejected, "total": checked.total})
@@ -137,6 +154,19 @@ def _refuse_idle_replay(batch: Batch, counts: Counts) -> None:
         )
 
 
+def warnings_of(plan: Plan, prepared: Prepared) -> tuple[str, ...]:
+    found = prepared.duplicates
+    if found is None:
+        return plan.warnings
+    keys = [", ".join(f"{name}={value}" for name, value in key.items()) for key in found.sample]
+    more = ["…"] if found.keys > len(keys) else []
+    return (
+        *plan.warnings,
+        f"{plan.table}: {found.rows} duplicate rows of {found.keys} keys are removed "
+        f"({'; '.join([*keys, *more])})",
+    )
+
+
 def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:
     message = tripped_guard(plan, prepared)
     if message and not allowed:
@@ -144,12 +174,12 @@ def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:
             message,
             hint="if this is meant, run once with --allow-deletes"
             + (f"; {plan.warnings[0]}" if plan.warnings else ""),
-            facts={"deleted": prepared.counts.deleted, "table_rows": prepared.table_rows},
+            facts={"deleted": _deleted(prepared), "table_rows": prepared.table_rows},
         )
 
 
 def tripped_guard(plan: Plan, prepared: Prepared) -> str:
-    limit, deleted, rows = plan.max_delete_fraction, prepared.counts.deleted, prepared.table_rows
+    limit, deleted, rows = plan.max_delete_fraction, _deleted(prepared), prepared.table_rows
     if limit is None or rows == 0 or deleted / rows <= limit:
         return ""
     return (
@@ -158,22 +188,45 @@ def tripped_guard(plan: Plan, prepared: Prepared) -> str:
     )
 
 
+def _deleted(prepared: Prepared) -> int:
+    """Without duplicates that are repaired: of them, one row is left."""
+    return prepared.counts.deleted - (prepared.duplicates.rows if prepared.duplicates else 0)
+
+
 def _conformed(job: Job, batch: Batch, source: SourceFrame, current: TableShape | None) -> Conformed:
+    settings = effective(job.task.settings).settings
+    dated = settings.scd2.effective_from if settings.strategy is Strategy.SCD2 else None
     rows = conform(
         source.frame,
         source.columns,
         job.task.rules,
-        current,
-        required=(),
-        unique_key=job.task.settings.unique_key,
+        _to_conform_to(settings, current),
+        required=(dated,) if dated else (),
+        unique_key=settings.unique_key,
+        feed=Feed.of(settings),
     )
     # Without `provenance` these columns are only not written: bad rows are told by their file all the same.
     frame = rows.frame.withColumn(INGESTED_AT, F.lit(batch.as_of).cast("timestamp"))
     return Conformed(frame, rows.columns, rows.source)
 
 
+def _to_conform_to(settings: MergeSettings, current: TableShape | None) -> TableShape | None:
+    """The table's columns that the batch's must fit: neither those that the load computes, nor nested
+    values kept as JSON, which have no Spark type of their own."""
+    if current is None:
+        return None
+    computed: set[str] = set()
+    if keeps_history(settings):
+        history = history_of(settings)
+        computed = {name.casefold() for name in history.own_columns} - {(history.effective or "").casefold()}
+    fitting = tuple(c for c in current.columns if c.type != JSON_TYPE and c.name.casefold() not in computed)
+    return replace(current, columns=fitting)
+
+
 def _incoming_columns(job: Job, rows: Conformed) -> tuple[Column, ...]:
-    return rows.columns + (PROVENANCE_COLUMNS if job.task.provenance else ())
+    """In the types as which the destination keeps them."""
+    given = rows.columns + (PROVENANCE_COLUMNS if job.task.provenance else ())
+    return tuple(replace(column, type=job.destination.column_type(column.type)) for column in given)
 
 
 def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts) -> Marker:
@@ -187,6 +240,7 @@ def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts) -> Marker:
         as_of=batch.as_of,
         strategy=str(plan.settings.strategy),
         counts=counts,
+        unique_by=plan.unique_by,
     )
 
 

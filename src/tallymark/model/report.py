@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.table import is_provenance
 
 
 class Outcome(StrEnum):
@@ -76,6 +78,20 @@ class RowSample:
     before: dict[str, object] | None
     after: dict[str, object] | None
 
+    def cells(self, key: Collection[str] = ()) -> list[tuple[str, object, object, bool]]:
+        """(column, before, after, whether they differ), without provenance. Of a row that is there before
+        and after, only the key and what differs."""
+        row = self.after if self.after is not None else self.before or {}
+        before, keys = self.before or {}, {name.casefold() for name in key}
+        both = self.before is not None and self.after is not None
+        cells = [
+            (name, before.get(name), value, both and before.get(name) != value)
+            for name, value in row.items()
+            if not is_provenance(name)
+        ]
+        changed = [cell for cell in cells if cell[3] or cell[0].casefold() in keys]
+        return changed if any(cell[3] for cell in cells) else cells
+
 
 @dataclass(frozen=True)
 class BadRow:
@@ -103,6 +119,8 @@ class PlanReport:
     warnings: tuple[str, ...] = ()
     samples: tuple[RowSample, ...] = ()
     bad_rows: tuple[BadRow, ...] = ()
+    duplicates: int = 0  # rows of the table that go because another one has their key
+    key: tuple[str, ...] = ()  # the columns by which rows are matched
     sql: str = ""
     more_files: int = 0  # files that further batches would take
     failure: Failure | None = None
@@ -123,9 +141,15 @@ class PlanReport:
         lines += [f"  {change}" for change in self.schema_changes]
         lines += [f"  stopped by guard: {guard}" for guard in self.guards]
         lines += [f"  warning: {warning}" for warning in self.warnings]
-        lines += [f"  {sample.label}: {sample.before} -> {sample.after}" for sample in self.samples]
+        lines += [f"  {sample.label}: {self._in_words(sample)}" for sample in self.samples]
         lines += [f"  bad row: {bad.file} row {bad.row}: {bad.column} {bad.reason}" for bad in self.bad_rows]
         return "\n".join(lines)
+
+    def _in_words(self, sample: RowSample) -> str:
+        return ", ".join(
+            f"{name}={before!r} -> {after!r}" if differs else f"{name}={after!r}"
+            for name, before, after, differs in sample.cells(self.key)
+        )
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
+from tallymark.config.pipeline import PipelineConfig
 from tallymark.errors import ConfigError, SourceError
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
@@ -49,6 +50,15 @@ class Debezium:
     operation_column: str
     sequence_by: tuple[str, ...]
     key: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> Debezium | None:
+        """None: the files are flat."""
+        if config.cdc is None or config.cdc.envelope is None:
+            return None
+        sources = {rule.name.casefold(): rule.source for rule in config.columns if rule.source}
+        key = tuple(sources.get(name.casefold(), name) for name in config.unique_key)
+        return cls(config.cdc.operation_column, tuple(config.cdc.sequence_by), key)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from tallymark.cli.failure import failure_blocks
 from tallymark.cli.output import words
 from tallymark.errors import GuardTripped
 from tallymark.model.report import BadRow, Failure, PlanReport, RowSample
-from tallymark.model.table import is_provenance
 
-TONES = {"insert": Tone.GOOD, "update": Tone.WARN, "delete": Tone.BAD}
+TONES = {"insert": Tone.GOOD, "update": Tone.WARN, "close": Tone.WARN, "delete": Tone.BAD}
 
 
 def plan(reports: Sequence[PlanReport], with_sql: bool) -> Answer:
@@ -54,32 +53,27 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
         yield Line(f"  guard     would stop the load: {guard}", Tone.BAD)
     for warning in report.warnings:
         yield Line(f"  warning   {warning}", Tone.WARN)
-    yield from _sample_blocks(report.samples)
+    yield from _sample_blocks(report.samples, report.key)
     yield from _bad_row_blocks(report.bad_rows, report.counts.rejected)
     if report.sql:
         yield Line("  sql")
         yield Code(report.sql, "sql")
 
 
-def _sample_blocks(samples: Sequence[RowSample]) -> Iterator[Block]:
+def _sample_blocks(samples: Sequence[RowSample], key: Sequence[str]) -> Iterator[Block]:
     if samples:
         yield Line("  samples")
     for sample in samples:
         tone = TONES.get(sample.label, Tone.DIM)
-        yield Line(f"    {sample.label:<9} {_row_in_words(sample)}", tone)
+        yield Line(f"    {sample.label:<9} {_row_in_words(sample, key)}", tone)
 
 
-def _row_in_words(sample: RowSample) -> str:
-    """`id=7, amount=10 → 12`: only what differs has an arrow."""
-    before, after = sample.before, sample.after
-    row = after if after is not None else before or {}
+def _row_in_words(sample: RowSample, key: Sequence[str]) -> str:
+    """`id=7, amount=10 → 12`: of a row that changes, the key and what differs."""
     cells = []
-    for column, content in row.items():
-        if is_provenance(column):
-            continue
-        changed = before is not None and after is not None and before.get(column) != content
-        old = f"{words.value(before.get(column))} → " if changed and before is not None else ""
-        cells.append(f"{column}={old}{words.value(content)}")
+    for column, before, after, differs in sample.cells(key):
+        old = f"{words.value(before)} → " if differs else ""
+        cells.append(f"{column}={old}{words.value(after)}")
     return ", ".join(cells)
 
 

@@ -10,7 +10,7 @@ from tallymark.model.receipt import Counts
 
 LONGEST_VALUE = 60
 MOST_NAMES = 5
-LABELS = ("inserted", "updated", "deleted", "unchanged", "skipped", "rejected")
+LABELS = ("inserted", "updated", "closed", "deleted", "unchanged", "skipped", "rejected")
 
 
 def number(value: int) -> str:
