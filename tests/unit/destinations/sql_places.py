@@ -1,0 +1,132 @@
+"""One database of each kind, and the shortest way to load into it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from uuid import uuid4
+
+import duckdb
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from database_rows import duckdb_rows, postgres_rows, sqlite_rows
+from oracle import Row
+from tallymark.destinations.duckdb import DuckDbEngine
+from tallymark.destinations.postgres import PostgresEngine
+from tallymark.destinations.spark_sql import local_frame
+from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.destinations.sql_engine import Engine
+from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.model.marker import Marker
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+from tallymark.model.receipt import Counts
+from tallymark.model.settings import MergeSettings
+from tallymark.model.table import Column
+from tallymark.strategies.build import build_plan
+
+SOON = 0.5  # seconds: in a test nobody lets go of a lock
+AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
+
+
+@dataclass
+class Place:
+    kind: str
+    engine: Engine
+    execute: Callable[[str], list[tuple[object, ...]]]  # past Tallymark
+    rows: Callable[[str], list[Row]]
+    where: str  # file or URL
+    spark: SparkSession
+    sequence: int = 0
+    _schema: str = field(default_factory=lambda: f"silver_{uuid4().hex[:8]}")
+
+    def silver(self, table: str) -> str:
+        """A table of a schema that is not there yet."""
+        return f"{self._schema}.{table}"
+
+    @property
+    def destination(self) -> SqlDestination:
+        return SqlDestination(self.engine)
+
+    def plan(self, table: str, settings: MergeSettings, schema: str) -> Plan:
+        fields = StructType.fromDDL(schema).fields
+        incoming = [Column(f.name, self.destination.column_type(f.dataType.simpleString())) for f in fields]
+        as_of = AS_OF + timedelta(hours=self.sequence)
+        return build_plan(table, settings, incoming, self.destination.inspect(table), as_of=as_of)
+
+    def frame(self, schema: str, rows: list[Row]) -> DataFrame:
+        names = StructType.fromDDL(schema).fieldNames()
+        values = [(*(row.get(name) for name in names), 0, 0, i) for i, row in enumerate(rows)]
+        technical = f"{schema}, {FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
+        return local_frame(self.spark, values, technical)
+
+    def marker(self, plan: Plan, counts: Counts, content: str = "", sequence: int | None = None) -> Marker:
+        number = self.sequence if sequence is None else sequence
+        hashes = tuple(hash_of(part) for part in (content or f"c{number}").split(","))
+        key = self.destination.table_key(plan.table)
+        batch = f"batch-{number}"
+        return Marker(batch, "test", key, number, 1, hashes, plan.as_of, "test", counts, plan.unique_by)
+
+    def load(
+        self, table: str, settings: MergeSettings, schema: str, rows: list[Row], content: str = ""
+    ) -> Counts:
+        self.sequence += 1
+        plan = self.plan(table, settings, schema)
+        with self.destination.prepare(plan, self.frame(schema, rows)) as prepared:
+            prepared.commit(self.marker(plan, prepared.counts, content))
+            return prepared.counts
+
+    def objects(self) -> set[str]:
+        """Every table, view and schema that the database has."""
+        queries = {
+            "sqlite": "SELECT name FROM sqlite_schema",
+            "duckdb": "SELECT schema_name || '.' || table_name FROM duckdb_tables() "
+            "UNION ALL SELECT schema_name FROM duckdb_schemas() WHERE NOT internal",
+            "postgres": "SELECT n.nspname || '.' || relname FROM pg_class c JOIN pg_namespace n "
+            "ON n.oid = relnamespace WHERE nspname !~ '^pg_(catalog|toast)$|information_schema' "
+            "UNION ALL SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'",
+        }
+        return {str(row[0]) for row in self.execute(queries[self.kind])}
+
+
+def sqlite_place(folder: Path, spark: SparkSession) -> Place:
+    path = folder / "shop.sqlite"
+
+    def execute(sql: str) -> list[tuple[object, ...]]:
+        connection = sqlite3.connect(path)
+        found = connection.execute(sql).fetchall()
+        connection.commit()
+        connection.close()
+        return found
+
+    engine = SqliteEngine(str(path), SOON)
+    return Place("sqlite", engine, execute, lambda table: sqlite_rows(path, table), str(path), spark)
+
+
+def duckdb_place(folder: Path, spark: SparkSession) -> Place:
+    path = folder / "shop.duckdb"
+
+    def execute(sql: str) -> list[tuple[object, ...]]:
+        with duckdb.connect(str(path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    engine = DuckDbEngine(str(path), SOON)
+    return Place("duckdb", engine, execute, lambda table: duckdb_rows(path, table), str(path), spark)
+
+
+def postgres_place(url: str, spark: SparkSession) -> Place:
+    def execute(sql: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    return Place("postgres", PostgresEngine(url, SOON), execute, lambda t: postgres_rows(url, t), url, spark)
+
+
+def hash_of(content: str) -> str:
+    return sha256(content.encode()).hexdigest()

@@ -1,0 +1,315 @@
+"""What a SQL destination owes a load: one transaction, its markers, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlglot
+from sql_places import Place, hash_of, postgres_place
+from sqlglot import exp
+
+from oracle import canonical
+from tallymark.errors import (
+    DestinationError,
+    Fenced,
+    NotATable,
+    PlanError,
+    TableBusy,
+    TableMoved,
+    Unsupported,
+)
+from tallymark.model.plan import Merge, Plan, ReplaceSlices, Tombstones
+from tallymark.model.settings import MergeSettings, OnTargetDuplicates, Strategy
+from tallymark.model.table import Column
+
+APPEND = MergeSettings(Strategy.APPEND_ONLY)
+UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))
+FULL_MERGE = MergeSettings(Strategy.FULL_MERGE, unique_key=("k",), max_delete_fraction=1)
+PAIRS = "k int, v string"
+ABC = [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}, {"k": 3, "v": "c"}]
+
+
+def test_a_plan_leaves_nothing_behind(place: Place) -> None:
+    before = place.objects() if place.kind == "postgres" else set()
+    plan = place.plan(place.silver("t"), UPSERT, PAIRS)
+    with place.destination.prepare(plan, place.frame(PAIRS, ABC), for_commit=False) as prepared:
+        assert prepared.counts.inserted == 3
+        assert "_tm_label" in prepared.sql()
+    if place.kind == "postgres":
+        assert place.objects() == before
+    else:
+        assert not Path(place.where).exists()
+
+
+def test_a_load_that_is_not_committed_leaves_nothing_behind(place: Place) -> None:
+    place.load("t", UPSERT, PAIRS, ABC)
+    before = place.objects()
+    plan = place.plan("t", UPSERT, "k int, v string, w int")
+    with place.destination.prepare(plan, place.frame("k int, v string, w int", [{"k": 1}])):
+        pass
+    assert place.objects() == before
+    assert canonical(place.rows("t")) == canonical(ABC)
+
+
+@pytest.mark.parametrize("name", ["with space", 'quo"te', "größe", "select", "x" * 60, "it's; --"])
+def test_odd_names_work(place: Place, name: str) -> None:
+    column = name.replace('"', "'")  # Spark's own DDL has no double quotes in names
+    schema = f"`{column}` int, `order` string"
+    settings = MergeSettings(Strategy.UPSERT, unique_key=(column,))
+    place.load(name, settings, schema, [{column: 1, "order": "a"}])
+    counts = place.load(name, settings, schema, [{column: 1, "order": "b"}, {column: 2, "order": "c"}])
+    assert (counts.inserted, counts.updated) == (1, 1)
+    assert place.destination.applied(name, None).last_sequence == 2
+
+
+def test_a_name_that_would_be_cut_off_is_refused(place: Place) -> None:
+    if place.kind == "postgres":
+        with pytest.raises(Unsupported, match="63 bytes"):
+            place.destination.inspect("x" * 64)
+
+
+def test_a_late_writer_is_fenced_off(place: Place) -> None:
+    place.load("t", UPSERT, PAIRS, ABC, content="one,two")
+    plan = place.plan("t", UPSERT, PAIRS)
+    late = place.frame(PAIRS, [{"k": 1, "v": "late"}])
+    with place.destination.prepare(plan, late) as prepared, pytest.raises(Fenced, match="newer writer"):
+        prepared.commit(place.marker(plan, prepared.counts, sequence=1))
+    with place.destination.prepare(plan, late) as prepared, pytest.raises(Fenced, match="was applied"):
+        prepared.commit(place.marker(plan, prepared.counts, content="three,two", sequence=2))
+    assert canonical(place.rows("t")) == canonical(ABC)
+
+
+def test_markers_of_many_files(place: Place) -> None:
+    contents = [f"file {i}" for i in range(600)]
+    place.load("t", UPSERT, PAIRS, ABC, content=",".join(contents))
+    place.load("t", UPSERT, PAIRS, ABC, content="more")
+    found = place.destination.applied("t", [hash_of(content) for content in [*contents, "never"]])
+    assert len(found.by_hash) == 600
+    assert found.by_hash[hash_of("file 7")].marker.content_hashes == tuple(map(hash_of, contents))
+    assert found.by_hash[hash_of("file 7")].version == "1"
+    assert found.last_sequence == 2
+    shape = place.destination.inspect("t")
+    assert shape is not None
+    assert (shape.version, shape.unique_by) == ("2", ("k",))
+
+
+def test_markers_of_a_dropped_table_do_not_count(place: Place) -> None:
+    place.load("t", UPSERT, PAIRS, ABC, content="one")
+    place.execute("DROP TABLE t")
+    assert place.destination.applied("t", None).by_hash == {}
+    if place.kind == "postgres":
+        place.execute("CREATE TABLE t (k int, v text)")
+        assert place.destination.applied("t", None).last_sequence == 0
+        place.execute("DROP TABLE t")
+    place.sequence = 0
+    assert place.load("t", UPSERT, PAIRS, ABC, content="one").inserted == 3
+    assert set(place.destination.applied("t", None).by_hash) == {hash_of("one")}
+
+
+def test_a_load_in_between_is_noticed(place: Place) -> None:
+    place.load("t", UPSERT, PAIRS, ABC)
+    stale = place.plan("t", UPSERT, PAIRS)
+    place.load("t", UPSERT, PAIRS, [{"k": 1, "v": "fresh"}])
+    with pytest.raises(TableMoved), place.destination.prepare(stale, place.frame(PAIRS, ABC)):
+        pass
+    place.execute("ALTER TABLE t ADD COLUMN w int")
+    altered = replace(stale, current=replace(stale.current, version="2"))  # type: ignore[type-var]
+    with pytest.raises(TableMoved), place.destination.prepare(altered, place.frame(PAIRS, ABC)):
+        pass
+
+
+def test_two_loads_of_one_table_do_not_mix(place: Place) -> None:
+    place.load("t", UPSERT, PAIRS, ABC)
+    plan = place.plan("t", UPSERT, PAIRS)
+    with place.destination.prepare(plan, place.frame(PAIRS, [{"k": 1, "v": "first"}])) as prepared:
+        if place.destination.capabilities.locks_while_loading:
+            with pytest.raises(TableBusy):
+                place.load("t", UPSERT, PAIRS, [{"k": 1, "v": "second"}])
+            prepared.commit(place.marker(plan, prepared.counts, sequence=9))
+        else:
+            place.load("t", UPSERT, PAIRS, [{"k": 1, "v": "second"}])
+            with pytest.raises(TableMoved):
+                prepared.commit(place.marker(plan, prepared.counts, sequence=9))
+
+
+def test_views_are_refused(place: Place) -> None:
+    place.execute("CREATE VIEW seen AS SELECT 1 AS k")
+    with pytest.raises(NotATable, match="is a view"):
+        place.destination.inspect("seen")
+
+
+def test_a_constraint_of_the_table_rolls_everything_back(place: Place) -> None:
+    place.execute("CREATE TABLE t (k int, v varchar(10) CHECK (v <> 'bad'))")
+    with pytest.raises(DestinationError, match="refuses rows"):
+        place.load("t", APPEND, PAIRS, [{"k": 1, "v": "good"}, {"k": 2, "v": "bad"}])
+    assert place.rows("t") == []
+
+
+def test_duplicates_of_a_legacy_table_are_repaired(place: Place) -> None:
+    place.execute("CREATE TABLE t (k int, v varchar(10))")
+    place.execute(
+        "INSERT INTO t VALUES (1, 'a'), (1, 'b'), (1, 'a'), (2, 'x'), (2, 'x'), (3, 'c'), (NULL, 'n')"
+    )
+    failing = replace(UPSERT, on_target_duplicates=OnTargetDuplicates.FAIL)
+    with pytest.raises(PlanError, match="k=1; k=2"):
+        place.load("t", failing, PAIRS, ABC)
+    place.sequence += 1
+    plan = place.plan("t", UPSERT, PAIRS)
+    batch = [{"k": 1, "v": "new"}, {"k": 4, "v": "d"}]
+    with place.destination.prepare(plan, place.frame(PAIRS, batch)) as prepared:
+        assert prepared.duplicates is not None
+        assert (prepared.duplicates.rows, prepared.duplicates.keys) == (3, 2)
+        counts = prepared.counts
+        prepared.commit(place.marker(plan, counts))
+    assert (counts.inserted, counts.updated, counts.deleted, counts.total) == (1, 1, 3, 2)
+    expected = [{"k": 1, "v": "new"}, {"k": 2, "v": "x"}, {"k": 3, "v": "c"}, {"k": 4, "v": "d"}, {"v": "n"}]
+    assert canonical(place.rows("t")) == canonical(expected)
+
+
+def test_rows_without_a_key_can_be_deleted(place: Place) -> None:
+    place.execute("CREATE TABLE t (k int, v varchar(10))")
+    place.execute("INSERT INTO t VALUES (1, 'a'), (NULL, 'n'), (NULL, 'm')")
+    assert place.load("t", FULL_MERGE, PAIRS, [{"k": 1, "v": "a"}]).deleted == 2
+    assert place.rows("t") == [{"k": 1, "v": "a"}]
+
+
+def test_slices_of_a_column_that_is_new(place: Place) -> None:
+    place.load("t", APPEND, PAIRS, ABC)
+    schema = "k int, v string, part string"
+    plan = replace(place.plan("t", APPEND, schema), shape=ReplaceSlices(("part", "v")))
+    place.sequence += 1
+    batch = [{"k": 8, "v": "a"}, {"k": 9, "v": "b", "part": "p"}]
+    with place.destination.prepare(plan, place.frame(schema, batch)) as prepared:
+        assert prepared.counts.deleted == 1
+        prepared.commit(place.marker(plan, prepared.counts))
+    assert sorted(row["k"] for row in place.rows("t")) == [2, 3, 8, 9]
+
+
+def _query(sql: str) -> exp.Query:
+    parsed = sqlglot.parse_one(sql)
+    assert isinstance(parsed, exp.Query)
+    return parsed
+
+
+def _remembering(place: Place, days: int) -> Plan:
+    plan = place.plan("t", UPSERT, PAIRS)
+    assert isinstance(plan.shape, Merge)
+    labels = _query(
+        """SELECT i."k" AS "k", i."v" AS "v", CASE WHEN i."v" = 'gone' OR d."k" IS NOT NULL THEN 'skip'
+           ELSE 'insert' END AS "_tm_label", TRUE AS "_tm_from_batch"
+           FROM "incoming" AS i LEFT JOIN "tombstones" AS d ON i."k" = d."k" """
+    )
+    new = _query("""SELECT "k" FROM "incoming" WHERE "v" = 'gone'""")
+    tombstones = Tombstones((Column("k", "int"),), new, plan.as_of - timedelta(days=days))
+    return replace(plan, shape=replace(plan.shape, labels=labels, tombstones=tombstones))
+
+
+def test_tombstones_are_kept_with_the_load_and_forgotten_in_time(place: Place) -> None:
+    def load(value: str, days: int = 30) -> int:
+        place.sequence += 1
+        plan = _remembering(place, days)
+        with place.destination.prepare(plan, place.frame(PAIRS, [{"k": 1, "v": value}])) as prepared:
+            prepared.commit(place.marker(plan, prepared.counts))
+            return prepared.counts.inserted
+
+    assert load("gone") == 0
+    assert load("late") == 0
+    assert load("later", days=0) == 1
+
+
+_LOADS_AND_HANGS = """
+import sys, time
+import pyarrow as pa
+from tallymark.destinations import sql_stage, sql_destination, sql_prepared
+from tallymark.destinations.{kind} import {engine}
+from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.model.marker import Marker
+from tallymark.model.receipt import Counts
+from tallymark.model.settings import MergeSettings, Strategy
+from tallymark.model.table import Column
+from tallymark.strategies.build import build_plan
+from datetime import UTC, datetime
+
+class Frame:
+    def count(self): return 2
+
+rows = pa.table({{"k": pa.array([1, 9], pa.int32()), "v": ["killed", "killed"], "_tm_file": pa.array([0, 0], pa.int32()),
+    "_tm_block": [0, 0], "_tm_row": [0, 1]}})
+sql_destination.staged_frame = lambda plan, incoming: incoming
+sql_destination.arrow_tables = lambda frame, total: iter([rows])
+destination = SqlDestination({engine}(sys.argv[1]))
+settings = MergeSettings(Strategy.UPSERT, unique_key=("k",))
+at = datetime(2026, 11, 1, tzinfo=UTC)
+columns = [Column("k", "int"), Column("v", "string"), Column("w", "int")]
+plan = build_plan("t", settings, columns[:2], destination.inspect("t"), as_of=at)
+def hang():
+    print("ready", flush=True)
+    time.sleep(60)
+with destination.prepare(plan, Frame()) as prepared:
+    type(prepared.work.session).commit = lambda self: hang()
+    prepared.commit(Marker("b", "p", "t", 7, 1, ("h",), at, "upsert", prepared.counts))
+"""
+
+
+def test_a_killed_load_leaves_nothing_behind(place: Place) -> None:
+    """Killed when everything is written and only COMMIT is missing."""
+    place.load("t", UPSERT, PAIRS, ABC)
+    before = place.objects()
+    engine = {"sqlite": "SqliteEngine", "duckdb": "DuckDbEngine", "postgres": "PostgresEngine"}[place.kind]
+    script = _LOADS_AND_HANGS.format(kind=place.kind, engine=engine)
+    child = subprocess.Popen([sys.executable, "-c", script, place.where], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    deadline = time.monotonic() + 20
+    while place.objects() != before and time.monotonic() < deadline:
+        time.sleep(0.2)  # the server notices a lost client when it next looks
+    assert place.objects() == before
+    assert canonical(place.rows("t")) == canonical(ABC)
+    assert place.destination.applied("t", None).last_sequence == 1
+    assert place.load("t", UPSERT, PAIRS, [{"k": 1, "v": "after"}]).updated == 1
+
+
+def test_a_place_that_is_no_database(place: Place, tmp_path: Path) -> None:
+    place.destination.check()
+    if place.kind == "postgres":
+        for url in (
+            "postgresql://nobody:sec-ret-1@127.0.0.1:1/db",
+            place.where.replace("postgres:@", "ghost:sec-ret-1@"),
+        ):
+            other = replace(place, engine=type(place.engine)(url)).destination  # type: ignore[call-arg]
+            with pytest.raises(DestinationError) as caught:
+                other.check()
+            assert "sec-ret-1" not in str(caught.value)
+            assert caught.value.hint
+        return
+    (tmp_path / "text").write_text("this is no database, whatever one may think of it" * 100)
+    for path, reason in ((tmp_path / "text", "is not a"), (tmp_path / "absent" / "x.db", "no folder")):
+        other = replace(place, engine=type(place.engine)(str(path))).destination  # type: ignore[call-arg]
+        with pytest.raises(DestinationError, match=reason):
+            other.inspect("t")
+
+
+def test_a_user_who_may_not_write_is_told_before_the_load(place: Place) -> None:
+    if place.kind != "postgres":
+        pytest.skip("a file has no users; root may write any")
+    place.load("t", UPSERT, PAIRS, ABC)
+    schema = str(place.execute("SELECT current_schema()")[0][0])
+    place.execute(f"CREATE ROLE reader_{schema} LOGIN")
+    place.execute(f"GRANT USAGE ON SCHEMA {schema} TO reader_{schema}")
+    place.execute(f"GRANT SELECT ON t TO reader_{schema}")
+    url = place.where.replace("postgres:@", f"reader_{schema}:@")
+    reader = postgres_place(url, place.spark).destination
+    with pytest.raises(DestinationError, match="INSERT, UPDATE, DELETE"):
+        reader.inspect("t")
+    with pytest.raises(DestinationError, match="may not create"):
+        reader.inspect("not_there")
