@@ -46,7 +46,7 @@ class DeltaDestinationConfig(Section):
     path: str | None = Field(
         None,
         min_length=1,
-        description="delta only: root folder or URL; table silver.orders lives in <path>/silver/orders",
+        description="delta: root folder or URL; table silver.orders lives in <path>/silver/orders",
     )
     catalog: str | None = Field(
         None,
@@ -77,14 +77,18 @@ class SqliteDestinationConfig(Section):
     """Tables of a SQLite file. SQLite has no schemas: table silver.orders has this whole name there."""
 
     type: Literal["sqlite"]
-    path: str = Field(min_length=1, description="The database file; its folder must be there")
+    path: str = Field(
+        min_length=1, description="sqlite and duckdb: the database file; its folder must be there"
+    )
 
 
 class DuckDbDestinationConfig(Section):
     """Tables of a DuckDB file; silver.orders is table orders of schema silver."""
 
     type: Literal["duckdb"]
-    path: str = Field(min_length=1, description="The database file; its folder must be there")
+    path: str = Field(
+        min_length=1, description="sqlite and duckdb: the database file; its folder must be there"
+    )
 
 
 def _destination_type(value: Any) -> Any:

@@ -78,11 +78,18 @@ def reference_table(model: type[BaseModel]) -> str:
     for key in keys_of(model):
         path = key_text(key.path).replace(f"[{ANY_ITEM}]", "[]")
         known = rows.get(path)
-        # `type` of a destination stands in each kind of destination, with one word each.
-        rows[path] = key if known is None else Key(key.path, f"{known.kind} or {key.kind}", known.default, "")
+        rows[path] = key if known is None else _both(known, key)
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{path}` | {key.kind} | {_default(key)} | {_cell(key)} |" for path, key in rows.items()]
     return "\n".join(lines) + "\n"
+
+
+def _both(known: Key, key: Key) -> Key:
+    """One key of several kinds of destination: `type` has one word in each, `path` a meaning in each."""
+    kinds = dict.fromkeys([*known.kind.split(" or "), key.kind])
+    told = bool(key.description) and key.description not in known.description
+    meaning = "; ".join([known.description, key.description]) if told else known.description
+    return Key(key.path, " or ".join(kinds), known.default, meaning)
 
 
 def _default(key: Key) -> str:
