@@ -53,11 +53,11 @@ class DeltaTombstones:
         )
 
     def add(self, rows: DataFrame, marker: Marker) -> None:
-        identity = {"batch_id": marker.batch_id, "sequence": marker.sequence, "fence": marker.fence}
         stamped = rows.select(
             "*",
-            F.lit(identity["batch_id"]).alias(_PREFIX + "batch_id"),
-            *(F.lit(identity[name]).cast("bigint").alias(_PREFIX + name) for name in ("sequence", "fence")),
+            F.lit(marker.batch_id).alias(_PREFIX + "batch_id"),
+            F.lit(marker.sequence).cast("bigint").alias(_PREFIX + "sequence"),
+            F.lit(marker.fence).cast("bigint").alias(_PREFIX + "fence"),
             F.expr(exact_timestamp(marker.as_of)).alias(_AS_OF),
         )
         writer = stamped.coalesce(1).write.format("delta").mode("append").option("mergeSchema", "true")

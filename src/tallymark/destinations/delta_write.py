@@ -110,7 +110,8 @@ class DeltaPrepared:
                 f"newer writer has used sequence {marker.sequence} or a later one",
                 hint="run again: the batch is claimed anew",
             )
-        return Commit(str(found.version), found.committed_at, way, _disagreement(found, self.labelled, way))
+        disagreement = _disagreement(found, self.labelled, way) or _moved_meanwhile(found, planned, way)
+        return Commit(str(found.version), found.committed_at, way, disagreement)
 
     def _settle_failed_write(self, error: Exception, marker: Marker, planned: int, way: str) -> Commit:
         """An error does not prove that nothing was committed: the log does."""
@@ -300,6 +301,13 @@ def _disagreement(entry: HistoryEntry, labelled: Labelled, way: str) -> str:
     if seen == expected:
         return ""
     return f"Delta's commit {entry.version} counted {seen}, the plan said {expected}"
+
+
+def _moved_meanwhile(entry: HistoryEntry, planned: int, way: str) -> str:
+    """Between the last look and the write another writer, who takes no lease, can still come in."""
+    if way == "append" or entry.read_version in (None, planned):
+        return ""
+    return f"Delta's commit {entry.version} met version {entry.read_version}, the plan was made on {planned}"
 
 
 def _merge_metrics(counts: Counts, repair: Repair | None) -> dict[str, int]:
