@@ -20,7 +20,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tallymark.destinations.contract import Capabilities
-from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted
+from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
 from tallymark.destinations.sql_types import SparkType, parse_type
 from tallymark.destinations.sql_values import plain
 from tallymark.errors import (
@@ -107,7 +107,7 @@ class DuckDbEngine:
             raise Unsupported(
                 f"table {table}: DuckDB has schemas, and nothing above them", hint="use schema.table"
             )
-        return Name((schema or "main").casefold(), name, name.casefold())
+        return Name(without_case(schema or "main"), name, without_case(name))
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[DuckDbSession]:
@@ -268,8 +268,9 @@ class DuckDbSession:
         return list(zip(*columns, strict=True))
 
     def relation(self, name: Name) -> Relation | None:
-        here = f"database_name = current_database() AND schema_name = {literal(name.schema or 'main')}"
-        wanted = literal(name.table.casefold())
+        schema = literal(name.schema or "main")
+        here = f"database_name = current_database() AND lower(schema_name) = lower({schema})"
+        wanted = f"lower({literal(name.table)})"
         if self.fetch(f"SELECT 1 FROM duckdb_views() WHERE {here} AND lower(view_name) = {wanted}"):
             return Relation((), obstacle="is a view", is_table=False)
         if not self.fetch(f"SELECT 1 FROM duckdb_tables() WHERE {here} AND lower(table_name) = {wanted}"):

@@ -30,6 +30,11 @@ def quoted_list(names: Sequence[str], table: str = "") -> str:
     return ", ".join(prefix + quoted(name) for name in names)
 
 
+def without_case(name: str) -> str:
+    """Engines that do not heed case do so for ASCII only: to them Ä and ä are two names."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 

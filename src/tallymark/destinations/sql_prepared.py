@@ -239,6 +239,8 @@ class SqlPrepared:
         if label is Label.INSERT:
             rows = self._rows(f"SELECT {quoted_list(names, 'o')} FROM {chosen}")
             return [SampleRow(label, None, row) for row in rows]
+        if work.relation is None:
+            return []
         held = [c.name for c in work.held]
         types = [c.spark for c in (*work.held, *work.written)]
         query = (

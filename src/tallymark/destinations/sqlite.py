@@ -24,7 +24,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tallymark.destinations.contract import Capabilities
-from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted
+from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
 from tallymark.destinations.sql_types import parse_type
 from tallymark.destinations.sql_values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.errors import DestinationError, TableBusy, TallymarkError, Unsupported
@@ -106,7 +106,7 @@ class SqliteEngine:
         return self.path
 
     def locate(self, table: str) -> Name:
-        return Name(None, table, table.casefold())
+        return Name(None, table, without_case(table))
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[SqliteSession]:

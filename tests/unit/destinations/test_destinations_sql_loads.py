@@ -43,6 +43,7 @@ def test_a_plan_leaves_nothing_behind(place: Place) -> None:
     with place.destination.prepare(plan, place.frame(PAIRS, ABC), for_commit=False) as prepared:
         assert prepared.counts.inserted == 3
         assert "_tm_label" in prepared.sql()
+        assert [sample.after for sample in prepared.samples(2)] == ABC[:2]
     if place.kind == "postgres":
         assert place.objects() == before
     else:
