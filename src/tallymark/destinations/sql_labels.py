@@ -127,11 +127,11 @@ def _find_duplicates(work: Work, merge: Merge) -> tuple[DuplicatesFound | None, 
     taken = _count(work, f"SELECT SUM({quoted(COPIES)}) FROM {quoted(DUPLICATES)}")
     if not merge.duplicates.repair:
         raise PlanError(
-            f"{work.plan.table}: the table holds several rows for one unique_key: {_listed(sample)}"
-            + (f" and {found - len(sample)} more" if found > len(sample) else ""),
-            hint="remove the duplicates from the table, choose a unique_key that is unique in it, "
-            "or set on_target_duplicates: repair",
-            facts={"keys": list(sample), "duplicated_keys": found},
+            f"{work.plan.table}: the table holds several rows for one unique_key: "
+            f"{found} keys in {taken} rows, such as {_listed(sample)}",
+            hint="set `on_target_duplicates: repair`, or remove the duplicates from the table, or choose a "
+            "unique_key that is unique in it",
+            facts={"keys": list(sample), "rows": taken - found},
         )
     _keep_survivors(work, merge)
     return DuplicatesFound(taken - found, found, sample), taken
