@@ -1,78 +1,184 @@
-"""The label query against the oracle, on generated tables and batches. It runs in SQLite here: the query is
-written once for all engines, and thousands of examples need no Spark."""
+"""The label queries against the oracle, on generated batches, in two engines."""
 
 from __future__ import annotations
 
-import sqlite3
+import os
 
-from hypothesis import given, settings
+import pytest
+from engine import LabelEngine
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oracle import Row, apply_batch, canonical
-from tallymark.model.plan import FILE_ORDER, LABEL, ROW_BLOCK, ROW_ORDER, Label, Merge
-from tallymark.model.receipt import Counts
-from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.model.table import Column, TableShape
-from tallymark.strategies.build import build_plan
+from oracle import Oracle, Row, Tied, canonical
+from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Scd2Settings, Strategy
+from tallymark.model.table import Column
 
+EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "60"))
+ENGINES = ["sqlite", "duckdb"]
 COLUMNS = (Column("k1", "bigint"), Column("k2", "string"), Column("value", "string"), Column("at", "bigint"))
-NAMES = [column.name for column in COLUMNS]
+FEED = (Column("op", "string"), *COLUMNS, Column("extra", "bigint"))
+CODES = {
+    Operation.INSERT: ("i",),
+    Operation.UPDATE: ("u",),
+    Operation.DELETE: ("d", "x"),
+    Operation.TRUNCATE: ("t",),
+}
 
-rows = st.fixed_dictionaries(
+values = st.none() | st.sampled_from(["x", "y"])
+row = st.fixed_dictionaries(
     {
-        "k1": st.integers(0, 3),
-        "k2": st.sampled_from(["a", "A", ""]),
-        "value": st.none() | st.sampled_from(["x", "y"]),
-        "at": st.none() | st.integers(0, 3),
+        "k1": st.integers(0, 2),
+        "k2": st.sampled_from(["a", "A"]),
+        "value": values,
+        "at": st.none() | st.integers(0, 4),
+    }
+).map(lambda each: {column.name: each[column.name] for column in COLUMNS})  # in the table's order
+timed = st.fixed_dictionaries(
+    {"k1": st.integers(0, 1), "k2": st.just("a"), "value": values, "at": st.integers(0, 6)}
+)
+event = st.fixed_dictionaries(
+    {
+        "op": st.sampled_from(["i", "I ", "u", "u", "U", "d", "x"]),
+        "k1": st.integers(0, 1),
+        "k2": st.just("a"),
+        "value": values,
+        "at": st.integers(0, 8),
+        "extra": st.none() | st.integers(0, 2),
     }
 )
-merges = st.builds(
-    MergeSettings,
-    strategy=st.sampled_from([Strategy.UPSERT, Strategy.INCREMENTAL]),
-    unique_key=st.sampled_from([("k1",), ("k1", "k2")]),
-    watermark_column=st.none() | st.just("at"),
+truncation = st.fixed_dictionaries({"op": st.just("T"), "at": st.integers(0, 8)})
+keys = st.sampled_from([("k1",), ("k1", "k2")])
+
+
+def batches_of(rows: st.SearchStrategy[Row]) -> st.SearchStrategy[list[list[Row]]]:
+    return st.lists(st.lists(rows, max_size=5), min_size=1, max_size=4)
+
+
+def check(engine: str, merge: MergeSettings, columns: tuple[Column, ...], batches: list[list[Row]]) -> Oracle:
+    oracle, table = Oracle(merge), LabelEngine(engine, merge, columns)
+    follow(oracle, table, batches)
+    return oracle
+
+
+def follow(oracle: Oracle, table: LabelEngine, batches: list[list[Row]]) -> None:
+    for batch in batches:
+        try:
+            expected = oracle.load(batch)
+        except Tied:
+            with pytest.raises(Tied):
+                table.load(batch)
+            continue
+        before = len(table.rows)
+        counts = table.load(batch)
+        assert counts == expected
+        assert len(table.rows) == before + counts.inserted - counts.deleted
+        assert canonical(table.rows) == canonical(oracle.rows)
+
+
+KEYED = [Strategy.INSERT, Strategy.UPDATE, Strategy.UPSERT, Strategy.INCREMENTAL, Strategy.FULL_MERGE]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", KEYED)
+@given(batches=batches_of(row), key=keys, mark=st.none() | st.just("at"))
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_rows_by_key(
+    engine: str, strategy: Strategy, batches: list[list[Row]], key: tuple[str, ...], mark: str | None
+) -> None:
+    check(engine, MergeSettings(strategy, key, watermark_column=mark), COLUMNS, batches)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("strategy", [*KEYED, Strategy.DEDUPLICATE])
+@given(
+    legacy=st.lists(row, max_size=8),
+    batches=batches_of(row),
+    order=st.sampled_from([(), ("at",), ("at", "value")]),
 )
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_legacy_tables_with_duplicates(
+    engine: str, strategy: Strategy, legacy: list[Row], batches: list[list[Row]], order: tuple[str, ...]
+) -> None:
+    merge = MergeSettings(strategy, ("k1", "k2"), dedup_order_by=order)
+    oracle, table = Oracle(merge, list(legacy)), LabelEngine(engine, merge, COLUMNS)
+    table.seed(legacy)
+    follow(oracle, table, batches)
 
 
-@given(table=st.lists(rows, max_size=8), batch=st.lists(rows, max_size=8), merge=merges)
-@settings(max_examples=300, deadline=None)
-def test_labels_say_what_the_oracle_does(table: list[Row], batch: list[Row], merge: MergeSettings) -> None:
-    table = list({tuple(row[key] for key in merge.unique_key): row for row in table}.values())
-    expected_rows, expected_counts = apply_batch(table, batch, merge)
-    labelled = label(table, batch, merge)
-    assert counts(labelled) == expected_counts
-    assert canonical(written(table, labelled, merge)) == canonical(expected_rows)
+@pytest.mark.parametrize("engine", ENGINES)
+@given(batches=batches_of(timed), flag=st.none() | st.just("is_current"), close_absent=st.booleans())
+@example(
+    batches=[
+        [{"k1": 0, "k2": "a", "value": "x", "at": 1}],
+        [{"k1": 0, "k2": "a", "value": "y", "at": 3}],
+        [{"k1": 0, "k2": "a", "value": "y", "at": 2}],
+    ],
+    flag=None,
+    close_absent=False,
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_versions(engine: str, batches: list[list[Row]], flag: str | None, close_absent: bool) -> None:
+    scd2 = Scd2Settings(effective_from="at", current_flag=flag)
+    oracle = check(engine, MergeSettings(Strategy.SCD2, ("k1", "k2"), scd2=scd2), COLUMNS, batches)
+    well_formed(oracle.rows)
 
 
-def label(table: list[Row], batch: list[Row], merge: MergeSettings) -> list[Row]:
-    """Every row of the batch is a file of its own: ties are then decided by order, as the oracle does."""
-    plan = build_plan("t", merge, COLUMNS, TableShape(COLUMNS, "1"))
-    assert isinstance(plan.shape, Merge)
-    connection = sqlite3.connect(":memory:")
-    connection.row_factory = sqlite3.Row
-    names = ", ".join(NAMES)
-    connection.execute(f"CREATE TABLE current ({names})")
-    connection.execute(f"CREATE TABLE incoming ({names}, {FILE_ORDER}, {ROW_BLOCK}, {ROW_ORDER})")
-    connection.executemany("INSERT INTO current VALUES (?, ?, ?, ?)", [[r[n] for n in NAMES] for r in table])
-    incoming = [[*(row[n] for n in NAMES), number, 0, 0] for number, row in enumerate(batch)]
-    connection.executemany("INSERT INTO incoming VALUES (?, ?, ?, ?, ?, ?, ?)", incoming)
-    return [dict(row) for row in connection.execute(plan.shape.labels.sql(dialect="sqlite"))]
+def well_formed(rows: list[Row]) -> None:
+    """No overlap, no gap that nobody made, one open version at most."""
+    by_key: dict[tuple[object, ...], list[Row]] = {}
+    for each in rows:
+        by_key.setdefault((each["k1"], each["k2"]), []).append(each)
+    for versions in by_key.values():
+        versions.sort(key=lambda version: version["valid_from"])
+        assert [v["valid_to"] for v in versions[:-1]] == [v["valid_from"] for v in versions[1:]]
+        assert versions[-1]["valid_to"] is None
 
 
-def counts(labelled: list[Row]) -> Counts:
-    number = {each: sum(row[LABEL] == each for row in labelled) for each in Label}
-    return Counts(
-        inserted=number[Label.INSERT],
-        updated=number[Label.UPDATE],
-        unchanged=number[Label.UNCHANGED],
-        skipped=number[Label.SKIP],
-        total=len(labelled),
-    )
+@pytest.mark.parametrize("engine", ENGINES)
+@given(
+    data=st.data(), times=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), unique=True, max_size=7)
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_the_order_of_batches_does_not_matter(
+    engine: str, data: st.DataObject, times: list[tuple[int, int]]
+) -> None:
+    """Where every observation is a change."""
+    merge = MergeSettings(Strategy.SCD2, ("k1", "k2"), scd2=Scd2Settings(effective_from="at"))
+    rows = [{"k1": key, "k2": "a", "value": f"v{key}-{at}", "at": at} for key, at in times]
+    forward = LabelEngine(engine, merge, COLUMNS)
+    forward.load(sorted(rows, key=lambda each: each["at"]))
+    shuffled = LabelEngine(engine, merge, COLUMNS)
+    for each in data.draw(st.permutations(rows)):
+        shuffled.load([each])
+    assert canonical(forward.rows) == canonical(shuffled.rows)
 
 
-def written(table: list[Row], labelled: list[Row], merge: MergeSettings) -> list[Row]:
-    result = {tuple(row[key] for key in merge.unique_key): row for row in table}
-    for row in labelled:
-        if row[LABEL] in (Label.INSERT, Label.UPDATE):
-            result[tuple(row[key] for key in merge.unique_key)] = {name: row[name] for name in NAMES}
-    return list(result.values())
+@pytest.mark.parametrize("engine", ENGINES)
+@given(
+    batches=batches_of(event), partial=st.booleans(), sequence=st.sampled_from([(), ("at",), ("at", "extra")])
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_changes(engine: str, batches: list[list[Row]], partial: bool, sequence: tuple[str, ...]) -> None:
+    if partial and "extra" in sequence:
+        sequence = ("at",)  # a sequence is never missing
+    for each in (each for batch in batches for each in batch):
+        if "extra" in sequence and each["extra"] is None:
+            each["extra"] = 0
+    feed = CdcSettings("op", sequence, CODES, partial=partial)
+    check(engine, MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed), FEED, batches)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(
+    batches=batches_of(st.one_of(event, event, truncation)), partial=st.booleans(), sequenced=st.booleans()
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_changes_with_truncates(
+    engine: str, batches: list[list[Row]], partial: bool, sequenced: bool
+) -> None:
+    feed = CdcSettings("op", ("at",) if sequenced else (), CODES, partial=partial)
+    if sequenced:
+        for batch in batches:  # a truncate and a change with one number: nobody can say which came first
+            cuts = {each["at"] for each in batch if each["op"] == "T"}
+            batch[:] = [each for each in batch if each["op"] == "T" or each["at"] not in cuts]
+    check(engine, MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed), FEED, batches)

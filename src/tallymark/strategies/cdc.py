@@ -34,6 +34,7 @@ from tallymark.strategies.sql import (
 )
 
 _STALE, _RANK, _RESETS, _PRESENT = '"_tm_stale"', '"_tm_rank"', '"_tm_resets"', '"_tm_present"'
+_CUT = '"_tm_cut"'
 _DELETES, _INSERTS, _TRUNCATES = '"_tm_deletes"', '"_tm_inserts"', '"_tm_truncates"'
 
 
@@ -160,13 +161,23 @@ class _Changes:
             joins.append("LEFT JOIN last_cut AS t ON TRUE")
         condition = " OR ".join(stale) or "FALSE"
         return f"""
-            SELECT e.*, CASE WHEN {condition} THEN 1 ELSE 0 END AS {_STALE} FROM events AS e {" ".join(joins)}
+            SELECT e.*, CASE WHEN {condition} THEN 1 ELSE 0 END AS {_STALE},
+                   CASE WHEN {self._row_was_cut()} THEN 1 ELSE 0 END AS {_CUT}
+            FROM events AS e {" ".join(joins)}
         """
+
+    def _row_was_cut(self) -> str:
+        """Whether a truncate of the batch has removed the table's row of the key, so that a partial update
+        after it has nothing to build on."""
+        if not self.cuts:
+            return "FALSE"
+        newer = f"c.{_PRESENT} = 1 AND {older(self.sequence, 't', 'c')}" if self.held_sequence else "FALSE"
+        return f"t.{_RANK} = 1 AND NOT ({newer})"
 
     def _live(self) -> str:
         partition = f"PARTITION BY {names(self.keys)}, {_STALE}, {_TRUNCATES}"
         resets = f"""
-            SUM(CASE WHEN {_DELETES} = 1 OR {_INSERTS} = 1 THEN 1 ELSE 0 END) OVER (
+            {_CUT} + SUM(CASE WHEN {_DELETES} = 1 OR {_INSERTS} = 1 THEN 1 ELSE 0 END) OVER (
               {partition} ORDER BY {oldest_first(self.order)} ROWS UNBOUNDED PRECEDING)
         """
         return f"""
