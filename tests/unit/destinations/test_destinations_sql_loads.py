@@ -17,6 +17,7 @@ from sql_places import Place, hash_of, postgres_place
 from sqlglot import exp
 
 from oracle import canonical
+from tallymark.destinations import sql_stage
 from tallymark.errors import (
     DestinationError,
     Fenced,
@@ -113,6 +114,24 @@ def test_markers_of_a_dropped_table_do_not_count(place: Place) -> None:
     place.sequence = 0
     assert place.load("t", UPSERT, PAIRS, ABC, content="one").inserted == 3
     assert set(place.destination.applied("t", None).by_hash) == {hash_of("one")}
+
+
+def test_markers_of_a_restored_dump_count(place: Place) -> None:
+    """After a restore every table has another id, the marker tables too."""
+    place.load("t", UPSERT, PAIRS, ABC, content="one")
+    for table in ("_tallymark_applied", "_tallymark_fence"):
+        place.execute(f"UPDATE {table} SET table_id = 'old', home_id = 'old'")
+    assert set(place.destination.applied("t", None).by_hash) == {hash_of("one")}
+    place.load("t", UPSERT, PAIRS, ABC, content="two")
+    found = place.destination.applied("t", None)
+    assert (set(found.by_hash), found.last_sequence) == ({hash_of("one"), hash_of("two")}, 2)
+
+
+def test_a_large_batch_comes_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_stage, "ROWS_AT_ONCE", 3)
+    rows = [{"k": i, "v": f"v{i}"} for i in range(20)]
+    assert place.load("t", UPSERT, PAIRS, rows).inserted == 20
+    assert canonical(place.rows("t")) == canonical(rows)
 
 
 def test_a_load_in_between_is_noticed(place: Place) -> None:
