@@ -27,7 +27,7 @@ demo: $(READY) ## Load the example shop and show what each step did
 	@$(BIN)/python examples/shop/demo.py
 
 test: check ## Check the code, then run the tests
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=15
+	$(BIN)/pytest -n 2 --durations=15
 
 check: $(READY) ## Format, lint, types and import layers
 	$(BIN)/ruff format --check .

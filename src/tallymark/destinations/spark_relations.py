@@ -63,7 +63,7 @@ class Relations:
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:
-    as_of = exp.maybe_parse(exact_timestamp(plan.as_of), dialect="spark")
+    as_of: exp.Expr = exp.maybe_parse(exact_timestamp(plan.as_of), dialect="spark")
     return render(query, "spark", as_of=as_of, comparable=_comparable, pretty=pretty)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 from sqlglot import exp
@@ -136,7 +136,7 @@ class Plan:
     columns: tuple[Column, ...]  # what is written, in the table's order, new columns last
     given: tuple[Column, ...]  # what the batch brings, under the table's names and in its types
     current: TableShape | None  # None: the load creates the table
-    as_of: datetime = datetime.min.replace(tzinfo=UTC)  # the batch's own time; a retry has the same
+    as_of: datetime  # the batch's own time; a retry has the same
     schema_changes: tuple[SchemaChange, ...] = ()
     max_delete_fraction: float | None = None  # None: no guard
     partition_by: tuple[str, ...] = ()  # for a table that the load creates

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-
 JSON_TYPE = "json"  # nested values in a destination that has no nested types
 
 

@@ -15,7 +15,7 @@ from tallymark.strategies.columns import written_columns
 from tallymark.strategies.history import history_columns, history_of
 from tallymark.strategies.keyed import merge_by_key
 from tallymark.strategies.needs import effective
-from tallymark.strategies.timeline import merge_versions
+from tallymark.strategies.versions import merge_versions
 
 
 def build_plan(

@@ -191,7 +191,7 @@ class _Changes:
     def _counted(self) -> str:
         """Numbers the values of each column: an event without a value has the number of the last one."""
         counted = ", ".join(
-            f"COUNT({name(c.name)}) OVER ({self._of_one_life()} ORDER BY {oldest_first(self.order)} "
+            f"COUNT({_carried(c)}) OVER ({self._of_one_life()} ORDER BY {oldest_first(self.order)} "
             f"ROWS UNBOUNDED PRECEDING) AS {name(f'_tm_n{at}')}"
             for at, c in enumerate(self.payload)
         )
@@ -203,7 +203,7 @@ class _Changes:
         kept += [c.name for c in POSITION]
         flags = [_DELETES, _INSERTS, _TRUNCATES, _STALE, _RANK, _RESETS]
         folded = [
-            f"FIRST_VALUE({name(c.name)}) OVER ({self._of_one_life()}, {name(f'_tm_n{at}')} "
+            f"FIRST_VALUE({_carried(c)}) OVER ({self._of_one_life()}, {name(f'_tm_n{at}')} "
             f"ORDER BY {oldest_first(self.order)}) AS {name(c.name)}"
             for at, c in enumerate(self.payload)
         ]
@@ -265,6 +265,11 @@ class _Changes:
                        WHERE {_STALE} = 0 AND {_TRUNCATES} = 0) AS w ON {same_key(self.keys, "w", "c")}
             WHERE w.{_PRESENT} IS NULL
         """
+
+
+def _carried(column: Column) -> str:
+    """What a delete says of its row is over with it."""
+    return f"CASE WHEN {_DELETES} = 1 THEN NULL ELSE {name(column.name)} END"
 
 
 def merge_changes(

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from tallymark.model.plan import COMPARABLE, FILE_ORDER, ORDERED, ROW_BLOCK, ROW_ORDER
 from tallymark.model.settings import MergeSettings
-from tallymark.model.table import Column, TableShape, find_column, is_provenance
+from tallymark.model.table import JSON_TYPE, Column, TableShape, find_column, is_provenance
 
 POSITION = (
     Column(FILE_ORDER, "int"),
@@ -43,8 +43,9 @@ def same_key(keys: Sequence[str], left: str, right: str) -> str:
 
 
 def comparable(column: Column, value: str) -> str:
-    """Maps have no equality in Spark; what stands for them is the engine's to say."""
-    return f"{COMPARABLE}({value}, {text(column.type)})" if "map<" in column.type else value
+    """Maps have no equality in Spark, nor json in PostgreSQL; what stands for them is the engine's to say."""
+    special = "map<" in column.type or column.type == JSON_TYPE
+    return f"{COMPARABLE}({value}, {text(column.type)})" if special else value
 
 
 def ordered(column: Column, value: str) -> str:

@@ -18,9 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from tallymark.errors import Unsupported
 from tallymark.model.plan import (
     AS_OF,
     CURRENT,
@@ -29,16 +27,12 @@ from tallymark.model.plan import (
     LABEL,
     TOMBSTONES,
     Label,
-    Merge,
-    Refusal,
-    Tombstones,
 )
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Strategy
 from tallymark.model.table import Column, TableShape, find_column
-from tallymark.strategies.duplicates import duplicates_of
-from tallymark.strategies.feed import equal_sequences, has_truncate, is_kind, tombstones_of
-from tallymark.strategies.history import History, history_of
-from tallymark.strategies.keyed import declared_order, tied_rows
+from tallymark.strategies.feed import has_truncate, is_kind
+from tallymark.strategies.history import History
+from tallymark.strategies.keyed import declared_order
 from tallymark.strategies.sql import (
     POSITION,
     any_differs,
@@ -49,7 +43,6 @@ from tallymark.strategies.sql import (
     name,
     names,
     ordered,
-    parse,
     resolved,
     same_key,
 )
@@ -60,7 +53,7 @@ _BATCH, _REMEMBERED, _STARTED, _ENDED = range(4)  # who says so; at one time the
 
 
 @dataclass(frozen=True)
-class _Timeline:
+class Timeline:
     settings: MergeSettings
     history: History
     feed: CdcSettings | None
@@ -108,7 +101,7 @@ class _Timeline:
     # 1. batch
 
     def _batch(self) -> str:
-        order = latest_first([*self.sequence, *self._declared_order(), *POSITION])
+        order = latest_first([*self.sequence, *self.declared_order(), *POSITION])
         closes = f"CASE WHEN {is_kind(self.feed, Operation.DELETE)} THEN 1 ELSE 0 END" if self.feed else "0"
         truncates = self.feed is not None and has_truncate(self.feed)
         rows = f"WHERE NOT {self._truncates()}" if truncates else ""
@@ -118,7 +111,7 @@ class _Timeline:
             FROM {name(INCOMING)} {rows}
         """
 
-    def _declared_order(self) -> list[Column]:
+    def declared_order(self) -> list[Column]:
         return [] if self.feed else resolved(self.given, declared_order(self.settings))
 
     def _truncates(self) -> str:
@@ -315,46 +308,6 @@ class _Timeline:
             return f"v.{_END} IS NULL"
         brought = find_column(self.given, column.name) is not None
         return name(column.name, "b" if brought else "c")
-
-
-def merge_versions(
-    settings: MergeSettings,
-    given: Sequence[Column],
-    written: Sequence[Column],
-    current: TableShape | None,
-    as_of: datetime,
-) -> Merge:
-    feed = settings.cdc if settings.strategy is Strategy.CDC else None
-    if feed is not None and feed.partial:
-        raise Unsupported(
-            "cdc: partial updates cannot be kept as a history",
-            hint="set partial: false and deliver whole rows, or history: none",
-        )
-    line = _Timeline(settings, history_of(settings), feed, given, written, current)
-    match = (*settings.unique_key, line.history.valid_from)
-    return Merge(
-        match=match,
-        labels=parse(line.query()),
-        duplicates=duplicates_of(match, written, current, settings, ()),
-        refusals=_refusals(line),
-        tombstones=_tombstones(line, as_of),
-    )
-
-
-def _tombstones(line: _Timeline, as_of: datetime) -> Tombstones | None:
-    """Without times of its own, a feed is ordered by arrival: then nothing comes late."""
-    if line.feed is None or line.history.effective is None:
-        return None
-    times = dict.fromkeys([*line.feed.sequence_by, line.history.effective])
-    return tombstones_of(line.settings, line.feed, line.given, list(times), as_of)
-
-
-def _refusals(line: _Timeline) -> tuple[Refusal, ...]:
-    if line.feed:
-        return (equal_sequences(line.settings, line.feed, line.given),) if line.sequence else ()
-    if line.history.effective is None:
-        return ()
-    return (tied_rows((*line.keys, line.history.effective), line._declared_order(), line.given),)
 
 
 def _is(column: Column, wanted: str | None) -> bool:

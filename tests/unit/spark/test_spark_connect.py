@@ -19,9 +19,6 @@ from tallymark.spark import find_java
 from tallymark.spark.jvm import _shipped_jars
 from tallymark.spark.settings import launch_settings
 
-# One worker runs them all, so that what the fixture starts is started once.
-pytestmark = pytest.mark.xdist_group("connect")
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
