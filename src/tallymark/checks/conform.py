@@ -36,7 +36,6 @@ RAW = "_tm_raw"  # of a bad row only: the record as JSON, or the text of a malfo
 PROBLEMS_TYPE = "array<struct<column:string,reason:string,value:string>>"
 VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
 _PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
-_FORBIDDEN = frozenset(" ,;{}()\n\t=")  # Delta refuses them in names
 _TECHNICAL_PREFIX = "_tm_"
 _NAMES_SHOWN, _NAME_SHOWN = 30, 60
 
@@ -208,8 +207,6 @@ def _name_problem(name: str) -> str:
         return f"names that begin with {_TECHNICAL_PREFIX} are Tallymark's own"
     if is_provenance(name):
         return "Tallymark writes a provenance column of this name"
-    if bad := sorted(_FORBIDDEN & set(name)):
-        return f"a table cannot hold a name with {' '.join(map(repr, bad))}"
     return ""
 
 

@@ -21,6 +21,7 @@ from tallymark.model.table import SOURCE_FILE
 
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100
+_FIRST, _RECORDS, _BEFORE = "_tm_first", "_tm_records", "_tm_before"  # of a split
 
 
 @dataclass(frozen=True)
@@ -99,18 +100,18 @@ def _with_position(frame: DataFrame, bad: DataFrame, files: Sequence[int]) -> Da
     splits = (
         frame.filter(F.col(FILE_ORDER).isin(list(files)))
         .groupBy(FILE_ORDER, ROW_BLOCK)
-        .agg(F.min(order).alias("first"), records.alias("rows"))
+        .agg(F.min(order).alias(_FIRST), records.alias(_RECORDS))
     )
     earlier = Window.partitionBy(FILE_ORDER).orderBy(ROW_BLOCK).rowsBetween(Window.unboundedPreceding, -1)
     before = splits.select(
         FILE_ORDER,
         ROW_BLOCK,
-        "first",
-        F.coalesce(F.sum("rows").over(earlier), F.lit(0)).alias("before"),
+        _FIRST,
+        F.coalesce(F.sum(_RECORDS).over(earlier), F.lit(0)).alias(_BEFORE),
     )
-    position = (F.col("before") + F.col(order) - F.col("first") + 1).alias(POSITION)
+    position = (F.col(_BEFORE) + F.col(order) - F.col(_FIRST) + 1).alias(POSITION)
     placed = bad.join(F.broadcast(before), [FILE_ORDER, ROW_BLOCK])
-    return placed.select(*frame.columns, position)
+    return placed.select("*", position).drop(_BEFORE, _FIRST)
 
 
 def _check_limits(checked: Checked, limits: QuarantineConfig, files: Sequence[SourceFile]) -> None:

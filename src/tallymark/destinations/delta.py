@@ -27,6 +27,8 @@ from tallymark.model.table import Column, TableShape
 DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
 
 _APPEND_ONLY = "delta.appendOnly"
+_COLUMN_MAPPING = "delta.columnMapping.mode"  # with it, a table can have any names
+_FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -107,6 +109,7 @@ class DeltaDestination:
     @contextmanager
     def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
         """Locks nothing: a commit looks whether the table moved."""
+        _refuse_odd_names(plan)
         self._refuse_expiring_transactions(plan)
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
         with labelled(self._spark, plan, incoming, current, self._tombstones(plan)) as effect:
@@ -254,6 +257,20 @@ class DeltaDestination:
             raise Unsupported(
                 f"{plan.table}: table property {name} lets the fence against late writers expire",
                 hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{name}')",
+            )
+
+
+def _refuse_odd_names(plan: Plan) -> None:
+    properties = plan.table_properties if plan.current is None else plan.current.properties
+    if properties.get(_COLUMN_MAPPING, "none") != "none":
+        return
+    for column in plan.columns:
+        if bad := sorted(_FORBIDDEN_IN_NAMES & set(column.name)):
+            raise Unsupported(
+                f"column {column.name!r}: a Delta table cannot hold a name with {' '.join(map(repr, bad))}",
+                hint=f"rename it by a rule under `columns`: {{from: {column.name!r}, name: …}}; or set the "
+                f"table property {_COLUMN_MAPPING} to name",
+                facts={"column": column.name},
             )
 
 

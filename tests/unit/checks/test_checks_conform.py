@@ -87,10 +87,8 @@ def test_two_columns_for_one_target_are_an_error(orders: DataFrame, conformed: C
         conformed(orders, rule("note", **{"from": "Amt"}))
 
 
-@pytest.mark.parametrize(
-    "name", ["order id", "a=b", "a(b)", "x\ty", "_TM_row", "_source_file", "_Ingested_At"]
-)
-def test_names_that_no_table_can_hold_are_refused_with_a_way_out(
+@pytest.mark.parametrize("name", ["_TM_row", "_source_file", "_Ingested_At"])
+def test_names_of_our_own_are_refused_with_a_way_out(
     name: str, spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
     frame = source(spark.createDataFrame([("1",)], ["v"]))

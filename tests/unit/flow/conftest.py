@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from shop import ORDERS, Shop
+from shop import ORDERS, DatabaseShop, Shop
 
 
 @pytest.fixture
@@ -14,3 +14,8 @@ def shop(tmp_path: Path, spark: SparkSession) -> Shop:
     made.pipeline("silver.orders", ORDERS)
     (tmp_path / "landing/orders").mkdir(parents=True)
     return made
+
+
+@pytest.fixture
+def store(tmp_path: Path, spark: SparkSession) -> DatabaseShop:
+    return DatabaseShop.at(tmp_path, spark)

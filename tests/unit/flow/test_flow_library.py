@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import tallymark as tm
 from delta_rs import rows_of
-from tallymark.errors import ConfigError, PlanError, SourceError, TooManyBadRows
+from tallymark.errors import ConfigError, PlanError, SourceError, TooManyBadRows, Unsupported
 
 
 def rows(path: Path) -> list[tuple[object, ...]]:
@@ -70,3 +70,20 @@ def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(TooManyBadRows, match="null key"):
         tm.merge(spark.sql("SELECT CAST(NULL AS INT) AS id"), target, unique_key="id")
     assert not target.exists()
+
+
+def test_names_that_delta_holds_only_with_column_mapping(spark: SparkSession, tmp_path: Path) -> None:
+    first = spark.sql("SELECT 1 AS id, 'a' AS `full name`")
+    with pytest.raises(Unsupported, match="'full name': a Delta table cannot hold a name with ' '"):
+        tm.merge(first, tmp_path / "people", unique_key="id")
+    lake = {
+        "type": "delta",
+        "path": str(tmp_path / "lake"),
+        "properties": {"delta.columnMapping.mode": "name"},
+    }
+    assert tm.merge(first, "people", unique_key="id", destination=lake).inserted == 1
+    second = spark.sql("SELECT 1 AS id, 'b' AS `full name`")
+    assert tm.merge(second, "people", unique_key="id", destination=lake).updated == 1
+    assert [
+        tuple(row) for row in spark.sql(f"SELECT `full name` FROM delta.`{tmp_path}/lake/people`").collect()
+    ] == [("b",)]
