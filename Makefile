@@ -18,10 +18,10 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # A shell's own environment must not receive what belongs into .venv.
 unexport VIRTUAL_ENV
 
-.PHONY: help demo test check fmt docs bench crash clean
+.PHONY: help demo test check fmt docs bench property crash clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Load the example shop and show what each step did
 	@$(BIN)/python examples/shop/demo.py
@@ -45,6 +45,9 @@ docs: $(READY) ## Write the reference from the code and check every link
 
 bench: $(READY) ## Measure against peers, side by side
 	$(BIN)/python bench/run.py
+
+property: $(READY) ## Try thousands of generated tables and batches against the oracle (long)
+	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest tests/property -n 2 -m 'big or not big'
 
 crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)
 	$(BIN)/pytest tests/crash -m 'big or not big'

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -22,6 +23,9 @@ from tallymark.strategies.sql import POSITION
 
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 _TYPES = {"string": "VARCHAR", "boolean": "BOOLEAN", "timestamp": "VARCHAR"}  # as_of is a text here
+
+_PLANS: dict[tuple[object, ...], Plan] = {}  # never emptied, so that the queries in it keep their ids
+_TEXTS: dict[tuple[int, str], str] = {}
 
 
 class LabelEngine:
@@ -40,7 +44,7 @@ class LabelEngine:
         self.rows, self._shape = list(rows), TableShape(self._columns, "1")
 
     def load(self, batch: list[Row], as_of: datetime = AS_OF) -> Counts:
-        plan = build_plan("t", self._settings, self._columns, self._shape, as_of=as_of)
+        plan = self._plan(as_of)
         assert isinstance(plan.shape, Merge)
         query = self._prepared(plan, batch)
         for refusal in plan.shape.refusals:
@@ -59,9 +63,16 @@ class LabelEngine:
         self._shape = TableShape(plan.columns, "1", unique_by=plan.unique_by)
         return _counts(labelled, len(batch), repaired)
 
+    def _plan(self, as_of: datetime) -> Plan:
+        """Parsing costs more than running, and the same plans come again and again."""
+        asked = (repr(self._settings), self._columns, repr(self._shape), as_of)
+        if asked not in _PLANS:
+            _PLANS[asked] = build_plan("t", self._settings, self._columns, self._shape, as_of=as_of)
+        return _PLANS[asked]
+
     def _prepared(self, plan: Plan, batch: list[Row]) -> Any:
         assert isinstance(plan.shape, Merge)
-        connection: Any = sqlite3.connect(":memory:") if self._engine == "sqlite" else duckdb.connect()
+        connection: Any = sqlite3.connect(":memory:") if self._engine == "sqlite" else _duckdb()
         held = plan.current.columns if plan.current else plan.columns
         _fill(connection, "current", held, self.rows)
         technical = [{**row, "_tm_file": 0, "_tm_block": 0, "_tm_row": i} for i, row in enumerate(batch)]
@@ -72,7 +83,9 @@ class LabelEngine:
         as_of = exp.Literal.string(moment)
 
         def query(text: exp.Query) -> list[Row]:
-            cursor = connection.execute(render(text, self._engine, as_of=as_of))
+            if (id(text), self._engine) not in _TEXTS:
+                _TEXTS[id(text), self._engine] = render(text, self._engine, as_of=as_of)
+            cursor = connection.execute(_TEXTS[id(text), self._engine])
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
@@ -98,8 +111,15 @@ class LabelEngine:
         self.rows = [{**row, **{flag: bool(row[flag]) for flag in flags}} for row in table.values()]
 
 
+@cache
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """One for all: opening one costs more than an example."""
+    return duckdb.connect(config={"threads": 1})
+
+
 def _fill(connection: Any, table: str, columns: tuple[Column, ...], rows: list[Row]) -> None:
     declared = ", ".join(f'"{c.name}" {_TYPES.get(c.type, "BIGINT")}' for c in columns)
+    connection.execute(f'DROP TABLE IF EXISTS "{table}"')
     connection.execute(f'CREATE TABLE "{table}" ({declared})')
     if rows:
         marks = ", ".join("?" * len(columns))

@@ -182,3 +182,55 @@ def test_changes_with_truncates(
             cuts = {each["at"] for each in batch if each["op"] == "T"}
             batch[:] = [each for each in batch if each["op"] == "T" or each["at"] not in cuts]
     check(engine, MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed), FEED, batches)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(
+    data=st.data(),
+    times=st.lists(
+        st.tuples(st.integers(0, 1), st.integers(0, 9), st.booleans()),
+        unique_by=lambda each: each[:2],
+        max_size=7,
+    ),
+    truncated_at=st.none() | st.just(20),
+)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_history_of_changes_does_not_depend_on_their_order(
+    engine: str, data: st.DataObject, times: list[tuple[int, int, bool]], truncated_at: int | None
+) -> None:
+    """Deletes close versions, also those that come after them."""
+    feed = CdcSettings("op", ("at",), CODES, history=True)
+    merge = MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed)
+    rows: list[Row] = [
+        {
+            "op": "d" if deletes else "u",
+            "k1": key,
+            "k2": "a",
+            "value": f"v{key}-{at}",
+            "at": at,
+            "extra": None,
+        }
+        for key, at, deletes in times
+    ]
+    if truncated_at is not None:
+        rows.append({"op": "t", "at": truncated_at})
+    expected = _history(times, truncated_at)
+    for batches in ([rows], [[each] for each in data.draw(st.permutations(rows))]):
+        table = LabelEngine(engine, merge, FEED)
+        for batch in batches:
+            table.load(batch)
+        found = {(r["k1"], r["valid_from"]): r["valid_to"] for r in table.rows}
+        assert found == expected
+        assert len(table.rows) == len(found)
+
+
+def _history(
+    times: list[tuple[int, int, bool]], truncated_at: int | None
+) -> dict[tuple[int, int], int | None]:
+    """Every change starts a version, and whatever comes next for its key ends it."""
+    ends: dict[tuple[int, int], int | None] = {}
+    for key, at, deletes in times:
+        if not deletes:
+            later = [other for k, other, _ in times if k == key and other > at]
+            ends[key, at] = min(later, default=truncated_at)
+    return ends

@@ -70,6 +70,11 @@ class _Changes:
         return [c for c in self.given if c.name.casefold() not in keys and find_column(self.written, c.name)]
 
     @property
+    def carried(self) -> list[Column]:
+        """What an update may leave out: not its sequence, which every event has of its own."""
+        return [column for column in self.payload if column not in self.sequence]
+
+    @property
     def cuts(self) -> bool:
         return has_truncate(self.feed)
 
@@ -193,19 +198,19 @@ class _Changes:
         counted = ", ".join(
             f"COUNT({_carried(c)}) OVER ({self._of_one_life()} ORDER BY {oldest_first(self.order)} "
             f"ROWS UNBOUNDED PRECEDING) AS {name(f'_tm_n{at}')}"
-            for at, c in enumerate(self.payload)
+            for at, c in enumerate(self.carried)
         )
         return f"SELECT *, {counted or '0'} FROM live"
 
     def _folded(self) -> str:
-        payload = {c.name.casefold() for c in self.payload}
-        kept = [c.name for c in self.given if c.name.casefold() not in payload]
+        carried = {c.name.casefold() for c in self.carried}
+        kept = [c.name for c in self.given if c.name.casefold() not in carried]
         kept += [c.name for c in POSITION]
         flags = [_DELETES, _INSERTS, _TRUNCATES, _STALE, _RANK, _RESETS]
         folded = [
             f"FIRST_VALUE({_carried(c)}) OVER ({self._of_one_life()}, {name(f'_tm_n{at}')} "
             f"ORDER BY {oldest_first(self.order)}) AS {name(c.name)}"
-            for at, c in enumerate(self.payload)
+            for at, c in enumerate(self.carried)
         ]
         return f"SELECT {', '.join([*map(name, kept), *flags, *folded])} FROM counted"
 

@@ -96,7 +96,14 @@ class Timeline:
             "changes": self._changes(),
         }
         steps = ", ".join(f"{step} AS ({text})" for step, text in parts.items())
-        return f"WITH {steps} {self._batch_labels()} UNION ALL {self._table_labels()}"
+        labels = [self._batch_labels(), self._table_labels()]
+        if self.feed and has_truncate(self.feed):
+            nothing = ", ".join(f"NULL AS {name(column.name)}" for column in self.written)
+            labels.append(f"""
+                SELECT {nothing}, '{Label.SKIP}' AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
+                FROM {name(INCOMING)} WHERE {self._truncates()}
+            """)
+        return f"WITH {steps} {' UNION ALL '.join(labels)}"
 
     # 1. batch
 
