@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
+from tallymark.destinations.sql_file import refuse_no_place
 from tallymark.destinations.sql_types import SparkType, parse_type
 from tallymark.destinations.sql_values import plain
 from tallymark.errors import (
@@ -111,11 +112,7 @@ class DuckDbEngine:
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[DuckDbSession]:
-        folder = Path(self.path).parent
-        if not folder.is_dir():
-            raise DestinationError(
-                f"{self.path}: there is no folder {folder}", hint="create the folder first"
-            )
+        refuse_no_place(self.path)
         connection = self._connect(self.path if writes or Path(self.path).exists() else ":memory:")
         try:
             session = DuckDbSession(self, connection)

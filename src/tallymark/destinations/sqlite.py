@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
+from tallymark.destinations.sql_file import refuse_no_place
 from tallymark.destinations.sql_types import parse_type
 from tallymark.destinations.sql_values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.errors import DestinationError, TableBusy, TallymarkError, Unsupported
@@ -112,11 +113,7 @@ class SqliteEngine:
     def session(self, *, writes: bool) -> Iterator[SqliteSession]:
         if sqlite3.sqlite_version_info < OLDEST:
             raise Unsupported(f"Python's SQLite is {sqlite3.sqlite_version}, older than 3.35")
-        folder = Path(self.path).parent
-        if not folder.is_dir():
-            raise DestinationError(
-                f"{self.path}: there is no folder {folder}", hint="create the folder first"
-            )
+        refuse_no_place(self.path)
         exists = Path(self.path).exists()
         try:
             connection = sqlite3.connect(

@@ -313,7 +313,11 @@ def test_a_place_that_is_no_database(place: Place, tmp_path: Path) -> None:
             assert caught.value.hint
         return
     (tmp_path / "text").write_text("this is no database, whatever one may think of it" * 100)
-    for path, reason in ((tmp_path / "text", "is not a"), (tmp_path / "absent" / "x.db", "no folder")):
+    for path, reason in (
+        (tmp_path / "text", "is not a"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "absent" / "x.db", "no folder"),
+    ):
         other = replace(place, engine=type(place.engine)(str(path))).destination  # type: ignore[call-arg]
         with pytest.raises(DestinationError, match=reason):
             other.inspect("t")
