@@ -40,7 +40,7 @@ fmt: $(READY) ## Format the code and repair what ruff can
 	$(BIN)/ruff format .
 
 docs: $(READY) ## Write the reference from the code and check every link
-	$(BIN)/python -m tallymark.cli.main schema --write docs/reference
+	$(BIN)/python docs/write_reference.py
 	$(BIN)/pytest tests/architecture -k markdown
 
 bench: $(READY) ## Measure against peers, side by side

@@ -1,0 +1,13 @@
+"""Writes those parts of docs/reference that come from the code; `make docs` runs it."""
+
+from pathlib import Path
+
+from tallymark.config.schema import write_reference
+from tallymark.destinations.support import with_support
+
+REFERENCE = Path(__file__).parent / "reference"
+
+if __name__ == "__main__":
+    write_reference(REFERENCE)
+    page = REFERENCE / "destinations.md"
+    page.write_text(with_support(page.read_text(encoding="utf-8")), encoding="utf-8")
