@@ -8,12 +8,17 @@ from shop import ORDERS, DatabaseShop, Shop
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> Shop:
+def lake(tmp_path: Path, spark: SparkSession) -> Shop:
     (tmp_path / "tallymark.yaml").write_text("name: shop\n")
     made = Shop(tmp_path, spark)
     made.pipeline("silver.orders", ORDERS)
     (tmp_path / "landing/orders").mkdir(parents=True)
     return made
+
+
+@pytest.fixture
+def shop(lake: Shop) -> Shop:
+    return lake
 
 
 @pytest.fixture

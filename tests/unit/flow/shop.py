@@ -94,7 +94,15 @@ class DatabaseShop(Shop):
         (root / "tallymark.yaml").write_text(
             "destinations: {db: {type: sqlite, path: shop.db}}\ndefaults: {destination: db}\n"
         )
+        (root / "landing/orders").mkdir(parents=True)
         return cls(root, spark)
+
+    def rows(self, table: str = "silver.orders", *names: str) -> list[tuple[Any, ...]]:
+        wanted = ", ".join(names or ("order_id", "status"))
+        return sorted(self.sql(f'SELECT {wanted} FROM "{table}"'))
+
+    def has(self, table: str) -> bool:
+        return (table,) in self.sql("SELECT name FROM sqlite_schema")
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.root / "shop.db")) as database, database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -113,6 +114,43 @@ def test_a_busy_database_costs_no_attempt(store: DatabaseShop, monkeypatch: pyte
     with store.open() as project:
         assert project.status()[0].files == {"PENDING": 1}
     assert store.load("people").counts.inserted == 1
+
+
+def test_what_is_known_by_its_content(store: DatabaseShop) -> None:
+    """A touched file, the same content under another name, and then another table."""
+    store.pipeline("people", PEOPLE + "merge_strategy: append_only\n")
+    first = store.drop("people/1.csv", "id,name\n1,Ann\n")
+    store.load("people")
+    os.utime(first, (1_000_000_000, 1_000_000_000))
+    assert store.load("people").outcome is Outcome.NOTHING_NEW
+    second = store.drop("people/2.csv", "id,name\n1,Ann\n")
+    report = store.load("people")
+    assert (report.outcome, report.discovery.duplicates) == (
+        Outcome.NOTHING_NEW,
+        ((str(second), str(first)),),
+    )
+    with store.open() as project:
+        assert project.status()[0].files == {"COMMITTED": 1, "DUPLICATE": 1}
+    store.pipeline("people", PEOPLE + "merge_strategy: append_only\ntable: persons\n")
+    assert store.load("people").counts.inserted == 1
+    assert store.sql("SELECT id FROM persons") == store.sql("SELECT id FROM people") == [(1,)]
+
+
+def test_a_dropped_table_takes_its_markers_along(store: DatabaseShop) -> None:
+    store.pipeline("people", PEOPLE + "merge_strategy: upsert\n")
+    for number in (1, 2):
+        store.drop(f"people/{number}.csv", f"id,name\n{number},Ann\n")
+        store.load("people")
+    store.lose_ledger()
+    assert store.load("people").outcome is Outcome.NOTHING_NEW
+    store.lose_ledger()
+    store.sql("DROP TABLE people")
+    store.drop("people/2.csv", "id,name\n3,Cy\n")
+    assert store.load("people").counts.inserted == 2
+    store.lose_ledger()
+    store.drop("people/2.csv", "id,name\n2,Ann\n")
+    assert store.load("people").counts.inserted == 1
+    assert store.sql("SELECT id FROM people ORDER BY id") == [(1,), (2,), (3,)]
 
 
 def test_names_that_need_quotes_or_mean_something_elsewhere(store: DatabaseShop) -> None:

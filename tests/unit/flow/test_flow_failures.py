@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shop import ORDERS, Shop, csv
+from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.errors import ConfigError
 from tallymark.flow import load as load_module
@@ -23,12 +23,19 @@ EVENTS = "source: {files: 'landing/events/*'}\nmerge_strategy: append_only\n"
 TRUNCATED = gzip.compress(os.urandom(200_000).hex().encode())[:50_000]
 
 
+@pytest.fixture
+def shop(store: DatabaseShop) -> DatabaseShop:
+    """On a database, since most of this happens before the table is asked."""
+    store.pipeline("silver.orders", ORDERS)
+    return store
+
+
 def failure(report: PipelineReport) -> str:
     assert report.outcome is Outcome.FAILED
     return " | ".join(f"{f.code} {f.message} -> {f.hint}" for f in report.failures)
 
 
-def test_a_failed_file_holds_back_those_after_it(shop: Shop) -> None:
+def test_a_failed_file_holds_back_those_after_it(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", csv("1,new,1.00"))
     broken = shop.drop("orders/2.csv.gz", TRUNCATED)
     shop.drop("orders/3.csv", csv("1,paid,1.00"))
@@ -41,7 +48,7 @@ def test_a_failed_file_holds_back_those_after_it(shop: Shop) -> None:
     assert shop.rows() == [(1, "paid"), (2, "new")]
 
 
-def test_where_order_does_not_matter_the_rest_goes_on(shop: Shop) -> None:
+def test_where_order_does_not_matter_the_rest_goes_on(shop: DatabaseShop) -> None:
     shop.pipeline("silver.orders", EVENTS)
     shop.drop("events/1.csv", "id\n1\n")
     broken = shop.drop("events/2.csv.gz", TRUNCATED)
@@ -52,7 +59,7 @@ def test_where_order_does_not_matter_the_rest_goes_on(shop: Shop) -> None:
     assert shop.rows("silver.orders", "id") == [("1",), ("3",)]
 
 
-def test_after_the_last_attempt_a_file_waits_for_requeue(shop: Shop) -> None:
+def test_after_the_last_attempt_a_file_waits_for_requeue(shop: DatabaseShop) -> None:
     broken = shop.drop("orders/2.csv.gz", TRUNCATED)
     for _ in range(3):
         shop.run()
@@ -64,7 +71,7 @@ def test_after_the_last_attempt_a_file_waits_for_requeue(shop: Shop) -> None:
     assert str(broken) in failure(shop.run())
 
 
-def test_a_file_that_lacks_the_key_gives_bad_rows(shop: Shop) -> None:
+def test_a_file_that_lacks_the_key_gives_bad_rows(shop: DatabaseShop) -> None:
     for number in (1, 2, 3):
         shop.drop(f"orders/{number}.csv", csv(f"{number},new,1.00"))
     odd = shop.drop("orders/4.csv", "order,status\n4,new\n")
@@ -74,7 +81,7 @@ def test_a_file_that_lacks_the_key_gives_bad_rows(shop: Shop) -> None:
         assert [row.file for row in project.quarantine_show("silver.orders")] == [str(odd)]
 
 
-def test_bad_rows_are_kept_with_their_place(shop: Shop) -> None:
+def test_bad_rows_are_kept_with_their_place(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", csv("1,new,1.00", "x,new,1.00", "3,new,2.00", "4,new,1,00"))
     report = shop.load()
     assert (report.counts.inserted, report.counts.rejected, report.counts.total) == (2, 2, 4)
@@ -86,7 +93,7 @@ def test_bad_rows_are_kept_with_their_place(shop: Shop) -> None:
         assert (dropped, project.quarantine_list()) == (2, [])
 
 
-def test_a_replay_is_exactly_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_is_exactly_once(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
     events = EVENTS + "columns: [{name: at, type: date, format: FORMAT}]\nquarantine: {max_fraction: 1.0}\n"
     shop.pipeline("silver.orders", events.replace("FORMAT", "yyyy-MM-dd"))
     shop.drop("events/1.csv", "id,at\n1,2026-11-01\n2,01/11/2026\n3,nonsense\n")
@@ -104,16 +111,16 @@ def test_a_replay_is_exactly_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -
         assert [row.raw for row in project.quarantine_show("silver.orders")] == ['{"id":"3","at":"nonsense"}']
 
 
-def test_too_many_bad_rows_fail_the_batch_with_nothing_written(shop: Shop) -> None:
+def test_too_many_bad_rows_fail_the_batch_with_nothing_written(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", csv("x,new,1.00", "y,new,1.00", "3,new,1.00"))
     told = failure(shop.run())
     assert "TM301" in told and "1.csv" in told
-    assert not (shop.root / "warehouse/silver/orders").exists()
+    assert not shop.has("silver.orders")
     with shop.open() as project:
         assert project.quarantine_list() == []
 
 
-def test_a_forgotten_key_never_wipes_a_table(shop: Shop) -> None:
+def test_a_forgotten_key_never_wipes_a_table(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", csv("1,new,1.00", "2,new,1.00"))
     shop.load()
     shop.pipeline("silver.orders", ORDERS.replace("unique_key: [order_id]\n", ""))
@@ -125,13 +132,13 @@ def test_a_forgotten_key_never_wipes_a_table(shop: Shop) -> None:
     assert (shop.rows(), "unique_key" in report.warnings[0]) == ([(3, "new")], True)
 
 
-def test_a_typo_in_the_strategy_touches_nothing(shop: Shop) -> None:
+def test_a_typo_in_the_strategy_touches_nothing(shop: DatabaseShop) -> None:
     shop.pipeline("silver.orders", ORDERS.replace("upsert", "upsrt"))
     with pytest.raises(ConfigError, match="upsert"):
         shop.run()
 
 
-def test_odd_but_good_files(shop: Shop) -> None:
+def test_odd_but_good_files(shop: DatabaseShop) -> None:
     """In one batch: empty, header only, BOM, Windows line ends, 10 MB line, reordered, quoted newline."""
     files = {
         "empty": b"",
@@ -148,19 +155,19 @@ def test_odd_but_good_files(shop: Shop) -> None:
     assert shop.rows() == [(1, "bom"), (2, "windows"), (3, "x" * 10_000_000), (4, "reordered"), (5, "a\nb")]
 
 
-def test_only_an_empty_file(shop: Shop) -> None:
+def test_only_an_empty_file(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", b"")
     assert shop.load().counts.total == 0
     assert shop.load().outcome is Outcome.NOTHING_NEW
 
 
-def test_broken_utf8_is_a_bad_row(shop: Shop) -> None:
+def test_broken_utf8_is_a_bad_row(shop: DatabaseShop) -> None:
     shop.drop("orders/1.csv", b"order_id,status,Amt\n1,caf\xe9,1.00\n2,new,1.00\n")
     report = shop.load()
     assert (report.counts.rejected, shop.rows()) == (1, [(2, "new")])
 
 
-def test_a_parquet_file_with_another_schema(shop: Shop) -> None:
+def test_a_parquet_file_with_another_schema(shop: DatabaseShop) -> None:
     shop.pipeline("silver.orders", ORDERS.replace("landing/orders/*", "landing/orders/*.parquet"))
     good = {"order_id": [1], "status": ["new"], "Amt": ["1.00"]}
     pq.write_table(pa.table(good), shop.root / "landing/orders/1.parquet")
@@ -170,36 +177,36 @@ def test_a_parquet_file_with_another_schema(shop: Shop) -> None:
     assert shop.rows() == [(1, "new")]
 
 
-def test_a_folder_named_like_a_file(shop: Shop) -> None:
+def test_a_folder_named_like_a_file(shop: DatabaseShop) -> None:
     (shop.root / "landing/orders/1.csv").mkdir()
     shop.drop("orders/2.csv", csv("2,new,1.00"))
     shop.load()
     assert shop.rows() == [(2, "new")]
 
 
-def test_a_missing_folder_is_named(shop: Shop) -> None:
+def test_a_missing_folder_is_named(shop: DatabaseShop) -> None:
     shop.pipeline("silver.orders", ORDERS.replace("landing/orders", "landing/order"))
     told = failure(shop.run())
     assert "landing/order" in told and "orders" in told
 
 
-def test_a_destination_that_is_not_a_table(shop: Shop) -> None:
-    place = shop.root / "warehouse/silver/orders"
+def test_a_destination_that_is_not_a_table(lake: Shop) -> None:
+    place = lake.root / "warehouse/silver/orders"
     place.mkdir(parents=True)
     (place / "precious.csv").write_text("a\n1\n")
-    shop.drop("orders/1.csv", csv("1,new,1.00"))
-    assert "TM501" in failure(shop.run())
+    lake.drop("orders/1.csv", csv("1,new,1.00"))
+    assert "TM501" in failure(lake.run())
     assert sorted(path.name for path in place.iterdir()) == ["precious.csv"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read(shop: Shop) -> None:
+def test_a_file_that_may_not_be_read(shop: DatabaseShop) -> None:
     path = shop.drop("orders/1.csv", csv("1,new,1.00"))
     path.chmod(0)
     assert str(path) in failure(shop.run())
 
 
-def test_a_dangling_link_is_told_and_holds_its_place(shop: Shop) -> None:
+def test_a_dangling_link_is_told_and_holds_its_place(shop: DatabaseShop) -> None:
     (shop.root / "landing/orders/2.csv").symlink_to("nowhere")
     shop.drop("orders/1.csv", csv("1,new,1.00"))
     shop.drop("orders/3.csv", csv("3,new,1.00"))
@@ -208,7 +215,7 @@ def test_a_dangling_link_is_told_and_holds_its_place(shop: Shop) -> None:
     assert report.outcome in (Outcome.FAILED, Outcome.LOADED)
 
 
-def test_content_that_changes_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_that_changes_before_the_commit(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shop.drop("orders/1.csv", csv("1,new,1.00"))
     recheck = load_module.recheck
 
@@ -219,12 +226,12 @@ def test_content_that_changes_before_the_commit(shop: Shop, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(load_module, "recheck", changed_first)
         assert "TM202" in failure(shop.run())
-    assert not (shop.root / "warehouse/silver/orders").exists()
+    assert not shop.has("silver.orders")
     shop.load()
     assert shop.rows() == [(1, "changed")]
 
 
-def test_one_failing_pipeline_harms_no_other(shop: Shop) -> None:
+def test_one_failing_pipeline_harms_no_other(shop: DatabaseShop) -> None:
     shop.pipeline("bronze.events", EVENTS)
     shop.drop("events/1.csv", "id\n1\n")
     shop.drop("orders/1.csv.gz", TRUNCATED)
@@ -236,8 +243,8 @@ def test_one_failing_pipeline_harms_no_other(shop: Shop) -> None:
 
 
 @pytest.fixture
-def small_disk(shop: Shop) -> Iterator[Path]:
-    place = shop.root / "warehouse"
+def small_disk(lake: Shop) -> Iterator[Path]:
+    place = lake.root / "warehouse"
     place.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)], capture_output=True, check=False
@@ -248,12 +255,12 @@ def small_disk(shop: Shop) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def test_a_full_disk_leaves_nothing_half_written(shop: Shop, small_disk: Path) -> None:
-    shop.drop("orders/1.csv", csv("1,new,1.00"))
-    shop.load()
-    shop.drop("orders/2.csv", csv(*(f"{n},{os.urandom(400).hex()},1.00" for n in range(9000))))
-    told = failure(shop.run())
+def test_a_full_disk_leaves_nothing_half_written(lake: Shop, small_disk: Path) -> None:
+    lake.drop("orders/1.csv", csv("1,new,1.00"))
+    lake.load()
+    lake.drop("orders/2.csv", csv(*(f"{n},{os.urandom(400).hex()},1.00" for n in range(9000))))
+    told = failure(lake.run())
     assert "space" in told
-    assert (shop.rows(), shop.version()) == ([(1, "new")], 0)
+    assert (lake.rows(), lake.version()) == ([(1, "new")], 0)
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    assert shop.load().counts.inserted == 8999
+    assert lake.load().counts.inserted == 8999

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from decimal import Decimal
@@ -48,25 +47,6 @@ def test_the_second_run_changes_nothing(shop: Shop) -> None:
     again = shop.load()
     assert again.outcome is Outcome.NOTHING_NEW
     assert (again.counts.total, again.receipts, shop.version()) == (0, (), version)
-
-
-def test_a_touched_file_is_hashed_again_but_not_loaded(shop: Shop) -> None:
-    path = shop.drop("orders/1.csv", csv("1,new,10.50"))
-    shop.load()
-    os.utime(path, (1_000_000_000, 1_000_000_000))
-    assert shop.load().outcome is Outcome.NOTHING_NEW
-    assert shop.version() == 0
-
-
-def test_the_same_content_under_another_name_is_a_duplicate(shop: Shop) -> None:
-    first = shop.drop("orders/1.csv", csv("1,new,10.50"))
-    shop.load()
-    second = shop.drop("orders/2.csv", csv("1,new,10.50"))
-    report = shop.load()
-    assert report.discovery.duplicates == ((str(second), str(first)),)
-    assert (report.outcome, shop.version()) == (Outcome.NOTHING_NEW, 0)
-    with shop.open() as project:
-        assert project.status()[0].files == {"COMMITTED": 1, "DUPLICATE": 1}
 
 
 def test_a_lost_ledger_is_rebuilt_from_the_markers(shop: Shop) -> None:
@@ -177,14 +157,6 @@ def test_a_dropped_table_is_loaded_anew_only_after_recovery(shop: Shop) -> None:
     shop.lose_ledger()
     shutil.rmtree(shop.root / "warehouse/silver/orders")
     assert shop.load().counts.inserted == 1
-
-
-def test_a_pipeline_that_gets_another_table_loads_everything_into_it(shop: Shop) -> None:
-    shop.drop("orders/1.csv", csv("1,new,10.50"))
-    shop.load()
-    shop.pipeline("silver.orders", ORDERS + "table: silver.orders_v2\n")
-    assert shop.load().counts.inserted == 1
-    assert shop.rows("silver.orders_v2") == [(1, "new")]
 
 
 def test_two_projects_that_share_a_table(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shop import ORDERS, Shop, csv
+from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.model.report import PlanReport
 
@@ -37,12 +37,13 @@ def test_the_load_does_what_the_plan_said(shop: Shop) -> None:
     assert plan(shop).empty
 
 
-def test_a_plan_shows_the_guard_that_would_stop_the_load(shop: Shop) -> None:
-    shop.drop("orders/1.csv", csv("1,new,1.00"))
-    shop.load()
-    shop.pipeline("silver.orders", ORDERS.replace("unique_key: [order_id]\n", ""))
-    shop.drop("orders/2.csv", csv("2,new,1.00"))
-    shown = plan(shop)
+def test_a_plan_shows_the_guard_that_would_stop_the_load(store: DatabaseShop) -> None:
+    store.pipeline("silver.orders", ORDERS)
+    store.drop("orders/1.csv", csv("1,new,1.00"))
+    store.load()
+    store.pipeline("silver.orders", ORDERS.replace("unique_key: [order_id]\n", ""))
+    store.drop("orders/2.csv", csv("2,new,1.00"))
+    shown = plan(store)
     assert "delete 1 of 1 rows" in shown.guards[0] and "unique_key" in shown.warnings[0]
 
 
