@@ -104,6 +104,16 @@ def test_history_has_a_line_per_batch(library: Any, capsys: pytest.CaptureFixtur
     assert "b-2 after 3 attempts: error TM201" in lines[3]
 
 
+def test_history_tells_of_closed_versions_where_there_are_any(
+    library: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batch = library.answers["history"][0]
+    receipt = replace(batch.receipt, counts=Counts(inserted=3, closed=2, total=3))
+    library.answers["history"] = [replace(batch, receipt=receipt)]
+    header, row = [line for line in printed(["history"], capsys).splitlines() if "prints on" not in line]
+    assert dict(zip(header.split(), row.split(), strict=False))["closed"] == "2"
+
+
 def test_long_values_are_cut_and_lines_kept_whole() -> None:
     assert words.value("x" * 100) == "x" * 59 + "…"
     assert words.value("a\nb") == "a\\nb"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,11 @@ from tallymark.errors import ConfigError, PlanError, SourceError, TooManyBadRows
 
 def rows(path: Path) -> list[tuple[object, ...]]:
     return sorted((row["id"], row["name"]) for row in rows_of(path))
+
+
+def rows_in(database: dict[str, str]) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(database["path"])) as connection:
+        return connection.execute("SELECT id, name FROM people ORDER BY id").fetchall()
 
 
 def test_merging_a_frame(spark: SparkSession, tmp_path: Path) -> None:
@@ -29,24 +37,25 @@ def test_merging_a_frame(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_frame_with_an_id_is_applied_once(spark: SparkSession, tmp_path: Path) -> None:
-    target = tmp_path / "lake/people"
+    database = {"type": "sqlite", "path": str(tmp_path / "people.db")}
     frame = spark.sql("SELECT 1 AS id, 'a' AS name")
-    assert tm.merge(frame, target, strategy="append_only", content_id="day-1").inserted == 1
-    again = tm.merge(frame, target, strategy="append_only", content_id="day-1")
-    assert (again.already_applied, again.inserted, rows(target)) == (True, 0, [(1, "a")])
-    assert tm.merge(frame, target, strategy="append_only").inserted == 1
+    load = partial(tm.merge, frame, "people", strategy="append_only", destination=database)
+    assert load(content_id="day-1").inserted == 1
+    again = load(content_id="day-1")
+    assert (again.already_applied, again.inserted, rows_in(database)) == (True, 0, [(1, "a")])
+    assert load().inserted == 1
 
 
 def test_files_are_applied_once(spark: SparkSession, tmp_path: Path) -> None:
-    target = tmp_path / "lake/people"
+    database = {"type": "sqlite", "path": str(tmp_path / "people.db")}
     (tmp_path / "1.csv").write_text("id,name\n1,a\n")
     glob = str(tmp_path / "*.csv")
-    settings = {"strategy": "append_only", "spark": spark}
-    assert tm.merge(glob, target, **settings).inserted == 1  # type: ignore[arg-type]
+    load = partial(tm.merge, glob, "people", strategy="append_only", spark=spark, destination=database)
+    assert load().inserted == 1
     (tmp_path / "2.csv").write_text("id,name\n2,b\n")
-    assert tm.merge(glob, target, **settings).inserted == 1  # type: ignore[arg-type]
-    assert tm.merge(glob, target, **settings).already_applied  # type: ignore[arg-type]
-    assert rows(target) == [("1", "a"), ("2", "b")]
+    assert load().inserted == 1
+    assert load().already_applied
+    assert rows_in(database) == [("1", "a"), ("2", "b")]
 
 
 def test_the_callers_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

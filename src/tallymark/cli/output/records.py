@@ -52,9 +52,11 @@ def _problems(item: PipelineStatus) -> Iterator[Block]:
 def history(records: Sequence[BatchRecord]) -> Answer:
     blocks: list[Block] = []
     if records:
-        headers = ("batch", "pipeline", "state", "files", "inserted", "updated", "deleted", "version", "when")
-        numbers = frozenset(headers[3:8])
-        blocks.append(Grid(headers, tuple(_history_row(record) for record in records), numbers))
+        closes = any(record.receipt and record.receipt.closed for record in records)
+        labels = ("inserted", "updated", *(("closed",) if closes else ()), "deleted")
+        headers = ("batch", "pipeline", "state", "files", *labels, "version", "when")
+        rows = tuple(_history_row(record, labels) for record in records)
+        blocks.append(Grid(headers, rows, frozenset(headers[3:-1])))
     else:
         blocks.append(Line("no batches yet", Tone.DIM))
     for record in records:
@@ -64,15 +66,14 @@ def history(records: Sequence[BatchRecord]) -> Answer:
     return Answer(result=list(records), blocks=tuple(blocks))
 
 
-def _history_row(record: BatchRecord) -> tuple[str, ...]:
+def _history_row(record: BatchRecord, labels: Sequence[str]) -> tuple[str, ...]:
     receipt = record.receipt
-    done = (receipt.inserted, receipt.updated, receipt.deleted) if receipt else ()
     return (
         record.batch_id,
         record.pipeline,
         record.state.lower(),
         words.number(record.files),
-        *((words.number(count) for count in done) if done else ("-", "-", "-")),
+        *(words.number(getattr(receipt.counts, label)) if receipt else "-" for label in labels),
         receipt.version if receipt else "-",
         words.when(record.finished_at),
     )
