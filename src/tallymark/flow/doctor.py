@@ -65,4 +65,4 @@ def _destination(destination: Destination) -> str:
 def _ledger(project: LoadedProject) -> str:
     with open_ledger(project.ledger_url) as ledger:
         ledger.check()
-        return repr(ledger)
+        return f"{ledger.place}, can be written"

@@ -54,7 +54,12 @@ class Ledger:
         self._database = database
 
     def __repr__(self) -> str:
-        return f"Ledger({self._database.address.place})"
+        return f"Ledger({self.place})"
+
+    @property
+    def place(self) -> str:
+        """Without secrets."""
+        return self._database.address.place
 
     def __enter__(self) -> Ledger:
         return self
