@@ -132,7 +132,8 @@ class ProjectConfig(Section):
     quarantine_path: str | None = Field(
         None,
         min_length=1,
-        description="Where bad rows are kept; default: _tallymark/quarantine in the first Delta path",
+        description="Where bad rows are kept; default: _tallymark/quarantine in the first Delta path, "
+        "else .tallymark/quarantine",
     )
     parallel: int = Field(2, ge=1, le=64, description="How many pipelines run at the same time")
 
