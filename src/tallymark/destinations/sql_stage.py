@@ -28,9 +28,14 @@ def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:
     selected = []
     for column in staged_columns(plan):
         source = by_name[column.name.casefold()]
-        value = F.col(quoted(source.name))
+        value = _in_order(F.col(quoted(source.name)), source.dataType.simpleString())
         selected.append(_converted(value, source.dataType.simpleString(), column.type).alias(column.name))
     return incoming.select(*selected)
+
+
+def _in_order(value: SparkColumn, given: str) -> SparkColumn:
+    """Maps are the same whatever the order of their entries; in a database they are compared with it."""
+    return F.map_from_entries(F.array_sort(F.map_entries(value))) if given.startswith("map<") else value
 
 
 def _converted(value: SparkColumn, given: str, wanted: str) -> SparkColumn:

@@ -64,6 +64,11 @@ def history_columns(settings: MergeSettings, incoming: Sequence[Column]) -> list
                 f"scd_effective_from: {history.effective} has the type {time_type}, which is not a time",
                 hint=f"give {history.effective} the type timestamp or date in `columns`",
             )
+    if settings.scd2.close_absent and time_type != "timestamp":
+        raise PlanError(
+            f"scd_close_absent closes versions at the time of the load, but {history.effective} is a {time_type}",
+            hint=f"give {history.effective} the type timestamp in `columns`, or leave scd_effective_from out",
+        )
     own = [Column(history.valid_from, time_type), Column(history.valid_to, time_type)]
     if history.current_flag:
         own.append(Column(history.current_flag, "boolean"))
