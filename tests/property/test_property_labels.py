@@ -13,7 +13,7 @@ from oracle import Oracle, Row, Tied, canonical
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Scd2Settings, Strategy
 from tallymark.model.table import Column
 
-EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "25"))
 ENGINES = ["sqlite", "duckdb"]
 COLUMNS = (Column("k1", "bigint"), Column("k2", "string"), Column("value", "string"), Column("at", "bigint"))
 FEED = (Column("op", "string"), *COLUMNS, Column("extra", "bigint"))

@@ -96,7 +96,9 @@ def task(source: object, target: str | Path, options: MergeOptions, *, in_folder
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise ConfigError(f"{where}: {fault['msg']}", hint=_suggestion(where, fault["input"])) from error
+        raise ConfigError(
+            f"{where} {fault['input']!r}: {fault['msg']}", hint=_suggestion(where, fault["input"])
+        ) from error
     for wrong in faults(config):
         raise ConfigError(f"{key_text(wrong.path)}: {wrong.message}", hint=wrong.hint)
     table = str(target)

@@ -66,7 +66,7 @@ def history_columns(settings: MergeSettings, incoming: Sequence[Column]) -> list
             )
     if settings.scd2.close_absent and time_type != "timestamp":
         raise PlanError(
-            f"scd_close_absent closes versions at the time of the load, but {history.effective} is a {time_type}",
+            f"scd_close_absent closes at the time of the load, but {history.effective} is a {time_type}",
             hint=f"give {history.effective} the type timestamp in `columns`, or leave scd_effective_from out",
         )
     own = [Column(history.valid_from, time_type), Column(history.valid_to, time_type)]
