@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
 from tallymark.config.project import SparkConfig
 from tallymark.spark import Sessions
 

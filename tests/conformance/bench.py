@@ -29,6 +29,7 @@ class Bench:
     subject: Subject
     sequence: int = 0
     commits: list[Commit] = field(default_factory=list)
+    planned: Counts | None = None
 
     @property
     def destination(self) -> Destination:
@@ -85,13 +86,24 @@ class Bench:
     ) -> Counts:
         self.sequence += 1
         plan = self.plan(settings, schema)
-        with self.destination.prepare(plan, self.incoming(schema, rows)) as prepared:
+        frame = self.incoming(schema, rows)
+        self._look(plan, frame)
+        with self.destination.prepare(plan, frame) as prepared:
             counts = prepared.counts
+            assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
             commit = prepared.commit(marker)
         assert commit.disagreement == ""
         self.commits.append(commit)
         return counts
+
+    def _look(self, plan: Plan, frame: DataFrame) -> None:
+        """A load does what a plan on the same state said. Spark's own destinations compute both by the same
+        code, and a second time would cost seconds."""
+        self.planned = None
+        if self.destination.capabilities.locks_while_loading:
+            with self.destination.prepare(plan, frame, for_commit=False) as looked_at:
+                self.planned = looked_at.counts
 
     def rows(self) -> list[Row]:
         return self.subject.rows()

@@ -22,6 +22,7 @@ from tallymark.strategies.build import build_plan
 from tallymark.strategies.sql import POSITION
 
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
+MOMENT = "%Y-%m-%d %H:%M:%S.%f"
 _TYPES = {"string": "VARCHAR", "boolean": "BOOLEAN", "timestamp": "VARCHAR"}  # as_of is a text here
 
 _PLANS: dict[tuple[object, ...], Plan] = {}  # never emptied, so that the queries in it keep their ids
@@ -79,7 +80,7 @@ class LabelEngine:
         _fill(connection, "incoming", (*plan.given, *POSITION), technical)
         if plan.shape.tombstones:
             _fill(connection, "tombstones", plan.shape.tombstones.columns, self._gone)
-        moment = plan.as_of.strftime("%Y-%m-%d %H:%M:%S.%f")
+        moment = plan.as_of.strftime(MOMENT)
         as_of = exp.Literal.string(moment)
 
         def query(text: exp.Query) -> list[Row]:
