@@ -91,7 +91,10 @@ class DeltaPrepared:
             else:
                 commit = self._find_commit(marker, planned, way)
         if self.target.path is None:
-            self._remember_deletes(self.target.location(), marker)
+            try:
+                self._remember_deletes(self.target.location(), marker)
+            except TallymarkError as error:  # the rows are committed: the marker must tell, not this error
+                raise CommitUnknown(error.message, hint=error.hint) from error
         return commit
 
     def _remember_deletes(self, location: str, marker: Marker) -> None:

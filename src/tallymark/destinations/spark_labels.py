@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +20,7 @@ from tallymark.destinations.contract import DuplicatesFound, SampleRow
 from tallymark.destinations.spark_relations import (
     Relations,
     Tally,
+    cached,
     duplicate_rows,
     given_rows,
     no_rows,
@@ -122,8 +123,8 @@ def labelled(
 ) -> Iterator[Labelled]:
     """`current` is the table at the plan's pinned version, or None when the load creates it."""
     table = current if current is not None else no_rows(spark, plan)
-    relations = Relations(spark, plan, incoming, table, tombstones)
     with ExitStack() as cache:
+        relations = Relations(spark, plan, incoming, table, tombstones, cache=cache)
         match plan.shape:
             case Merge() as merge:
                 yield _labelled_merge(relations, merge, cache)
@@ -153,7 +154,7 @@ def _labelled_merge(relations: Relations, merge: Merge, cache: ExitStack) -> Lab
     plan = relations.plan
     relations = replace(relations, incoming=given_rows(plan, relations.incoming))
     look_everywhere = merge.duplicates.whole_table and not plan.creates_table
-    rows = cache.enter_context(_cached(relations.labels(merge)))
+    rows = cache.enter_context(cached(relations.labels(merge)))
     seen = tally_merge(
         relations, merge, rows, count_table=_counts_table(plan), find_duplicates=look_everywhere
     )
@@ -162,7 +163,7 @@ def _labelled_merge(relations: Relations, merge: Merge, cache: ExitStack) -> Lab
     if seen.duplicate_keys or seen.labelled > seen.total:
         repair = _find_duplicates(relations, merge, seen, cache)
         relations = _without_duplicates(relations, merge, repair)
-        rows = cache.enter_context(_cached(relations.labels(merge)))
+        rows = cache.enter_context(cached(relations.labels(merge)))
         table_rows = seen.table_rows
         seen = tally_merge(relations, merge, rows, count_table=False, find_duplicates=False)
         _refuse(relations, merge, seen)
@@ -208,7 +209,7 @@ def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
 
 def _find_duplicates(relations: Relations, merge: Merge, seen: Tally, cache: ExitStack) -> Repair:
     plan = relations.plan
-    keys = cache.enter_context(_cached(relations.run(merge.duplicates.keys)))
+    keys = cache.enter_context(cached(relations.run(merge.duplicates.keys)))
     number, copies = duplicate_rows(keys)
     if number == 0:
         raise _unbalanced(plan, seen)
@@ -225,7 +226,7 @@ def _find_duplicates(relations: Relations, merge: Merge, seen: Tally, cache: Exi
         )
     kept = relations.run(merge.duplicates.survivors).alias("s")
     kept = kept.join(keys.alias("k"), same_match("s", "k", merge.match), "left_semi")
-    return Repair(keys, cache.enter_context(_cached(kept)), found)
+    return Repair(keys, cache.enter_context(cached(kept)), found)
 
 
 def _without_duplicates(relations: Relations, merge: Merge, repair: Repair) -> Relations:
@@ -262,13 +263,3 @@ def _named(rows: list[dict[str, object]] | tuple[dict[str, object], ...]) -> str
 def _counts_table(plan: Plan) -> bool:
     """Counting the table is not free: only a guarded plan pays for it."""
     return plan.max_delete_fraction is not None and not plan.creates_table
-
-
-@contextmanager
-def _cached(frame: DataFrame) -> Iterator[DataFrame]:
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        with suppress(Exception):  # after a commit, failing to free memory must not look like a failed load
-            frame.unpersist()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -46,6 +47,8 @@ class Relations:
     current: DataFrame
     tombstones: DataFrame | None = None
     current_view: str = "tm_current"  # another one for each meaning: Spark Connect looks names up late
+    steps: dict[str, str] = field(default_factory=dict)  # text of a step → the view that holds it
+    cache: ExitStack = field(default_factory=ExitStack)  # closed by whoever made the relations
 
     def run(self, query: exp.Query) -> DataFrame:
         views = {INCOMING: "tm_incoming", CURRENT: self.current_view, TOMBSTONES: "tm_tombstones"}
@@ -53,7 +56,21 @@ class Relations:
         self.current.createOrReplaceTempView(views[CURRENT])
         if self.tombstones is not None:
             self.tombstones.createOrReplaceTempView(views[TOMBSTONES])
+        query = query.copy()
+        steps = query.args.pop("with_", None)
+        for step in steps.expressions if steps is not None else ():
+            views[step.alias] = self._step(step.alias, _reading(step.this, views))
         return self.spark.sql(spark_text(_reading(query, views), self.plan))
+
+    def _step(self, name: str, query: exp.Query) -> str:
+        """Spark puts a step of a query into every place that reads it, so that a step of steps is planned
+        and run many times over. As a cached view it is planned once, and shared by the queries of a plan."""
+        text = spark_text(query, self.plan)
+        if text not in self.steps:
+            view = f"tm_{name}_{len(self.steps)}"
+            self.cache.enter_context(cached(self.spark.sql(text))).createOrReplaceTempView(view)
+            self.steps[text] = view
+        return self.steps[text]
 
     def labels(self, merge: Merge) -> DataFrame:
         """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
@@ -112,6 +129,16 @@ def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
     """Null-safe, of two aliased frames."""
     pairs = ((F.col(f"{left}.{quoted(c)}"), F.col(f"{right}.{quoted(c)}")) for c in columns)
     return reduce(SparkColumn.__and__, (mine.eqNullSafe(theirs) for mine, theirs in pairs))
+
+
+@contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    frame.persist()
+    try:
+        yield frame
+    finally:
+        with suppress(Exception):  # after a commit, failing to free memory must not look like a failed load
+            frame.unpersist()
 
 
 @dataclass(frozen=True)
