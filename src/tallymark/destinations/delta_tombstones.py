@@ -39,7 +39,10 @@ class DeltaTombstones:
         self._path = f"{location.rstrip('/')}/_tallymark/tombstones"
 
     def valid(self, wanted: Tombstones, markers: DeltaMarkers) -> DataFrame:
-        """Those of loads that the table holds, not older than the retention. Several for one key remain."""
+        """Those of loads that the table holds, not older than the retention. Several for one key remain.
+
+        Cut off from the stored table: Spark would throw away every cached frame that reads it as soon as
+        this load adds to it, labels and all."""
         stored = self._stored()
         names = {name.casefold() for name in stored.columns} if stored is not None else set()
         if stored is None or not {c.name.casefold() for c in wanted.columns} <= names:
@@ -50,6 +53,7 @@ class DeltaTombstones:
             .join(loads, on=[_PREFIX + name for name in COMMIT_COLUMNS], how="left_semi")
             .select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in wanted.columns))
             .distinct()
+            .localCheckpoint(eager=False)
         )
 
     def add(self, rows: DataFrame, marker: Marker) -> None:
