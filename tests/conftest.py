@@ -57,9 +57,12 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
 
 
 @pytest.fixture
-def spark(sessions: Sessions) -> SparkSession:
+def spark(sessions: Sessions) -> Iterator[SparkSession]:
     """An isolated session: settings and temporary views of one test do not reach another."""
-    return sessions.isolated()
+    session = sessions.isolated()
+    yield session
+    # Spark compares every new query with all that is cached: what tests leave there slows the rest down.
+    session.catalog.clearCache()
 
 
 @pytest.fixture(scope="session")
