@@ -93,6 +93,7 @@ class Bench:
             assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
             commit = prepared.commit(marker)
+        frame.unpersist()
         assert commit.disagreement == ""
         self.commits.append(commit)
         return counts
