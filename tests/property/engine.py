@@ -14,12 +14,11 @@ from sqlglot import exp
 
 from oracle import Row, Tied
 from tallymark.destinations.rendering import render
-from tallymark.model.plan import COPIES, FROM_BATCH, LABEL, Label, Merge, Plan
+from tallymark.model.plan import COPIES, FROM_BATCH, LABEL, POSITION, Label, Merge, Plan
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column, TableShape
 from tallymark.strategies.build import build_plan
-from tallymark.strategies.sql import POSITION
 
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 MOMENT = "%Y-%m-%d %H:%M:%S.%f"

@@ -18,13 +18,12 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import TableMarkers
 from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, aware
-from tallymark.destinations.spark_sql import local_frame
+from tallymark.destinations.spark_sql import delta_table, local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
 
@@ -113,12 +112,8 @@ class DeltaMarkers:
         return list(dict.fromkeys([*self._copied_restores, *fresh]))
 
     def _copied(self) -> DataFrame | None:
-        try:
-            copied = self._spark.read.format("delta").load(self._path)
-            copied.columns  # noqa: B018 (Spark Connect looks at the table only here)
-        except AnalysisException:  # not made yet
-            return None
-        return copied.where(F.col("table_id") == self._table_id)
+        copied = delta_table(self._spark, self._path)
+        return None if copied is None else copied.where(F.col("table_id") == self._table_id)
 
     def _read_copied(self, content_hashes: Collection[str] | None) -> tuple[int, int, list[Row]]:
         """The last version copied, the highest sequence, and the rows of these contents; in one query."""

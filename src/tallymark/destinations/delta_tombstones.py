@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.delta_markers import COMMIT_COLUMNS, DeltaMarkers
-from tallymark.destinations.spark_sql import exact_timestamp, local_frame, quoted
+from tallymark.destinations.spark_sql import delta_table, exact_timestamp, local_frame, quoted
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 
@@ -43,7 +42,7 @@ class DeltaTombstones:
 
         Cut off from the stored table: Spark would throw away every cached frame that reads it as soon as
         this load adds to it, labels and all."""
-        stored = self._stored()
+        stored = delta_table(self._spark, self._path)
         names = {name.casefold() for name in stored.columns} if stored is not None else set()
         if stored is None or not {c.name.casefold() for c in wanted.columns} <= names:
             return no_tombstones(self._spark, wanted)
@@ -65,23 +64,15 @@ class DeltaTombstones:
             F.expr(exact_timestamp(marker.as_of)).alias(_AS_OF),
         )
         writer = stamped.coalesce(1).write.format("delta").mode("append").option("mergeSchema", "true")
-        if self._stored() is None:
+        if delta_table(self._spark, self._path) is None:
             writer = writer.options(**_PROPERTIES)
         writer.save(self._path)
 
     def forget(self, before: datetime) -> None:
-        stored = self._stored()
+        stored = delta_table(self._spark, self._path)
         old = f"{_AS_OF} < {exact_timestamp(before)}"
         if stored is not None and stored.where(old).limit(1).collect():
             self._spark.sql(f"DELETE FROM delta.{quoted(self._path)} WHERE {old}").collect()
-
-    def _stored(self) -> DataFrame | None:
-        try:
-            stored = self._spark.read.format("delta").load(self._path)
-            stored.columns  # noqa: B018 (Spark Connect looks at the table only here)
-        except AnalysisException:  # not made yet
-            return None
-        return stored
 
 
 def no_tombstones(spark: SparkSession, wanted: Tombstones) -> DataFrame:

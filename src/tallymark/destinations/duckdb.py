@@ -108,7 +108,10 @@ class DuckDbEngine:
             raise Unsupported(
                 f"table {table}: DuckDB has schemas, and nothing above them", hint="use schema.table"
             )
-        return Name(without_case(schema or "main"), name, without_case(name))
+        schema = without_case(schema or "main")
+        # A database is called like its file: in hr.duckdb, hr.staff could be a table of either.
+        catalog = without_case(Path(self.path).name.partition(".")[0])
+        return Name(schema, name, without_case(name), catalog if catalog == schema != "main" else None)
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[DuckDbSession]:

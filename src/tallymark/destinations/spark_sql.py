@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -30,6 +30,16 @@ def local_frame(spark: SparkSession, rows: list[tuple[object, ...]], schema: str
     arrow = to_arrow_schema(fields)
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, arrow, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), fields)
+
+
+def delta_table(spark: SparkSession, path: str) -> DataFrame | None:
+    """None when it is not made yet."""
+    try:
+        stored = spark.read.format("delta").load(path)
+        stored.columns  # noqa: B018 (Spark Connect looks at the table only here)
+    except AnalysisException:
+        return None
+    return stored
 
 
 def condition(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -46,13 +46,22 @@ class Name:
     schema: str | None
     table: str
     key: str  # the same for all spellings of one table
+    catalog: str | None = None  # where the schema's name alone could mean something else
+
+    @property
+    def parts(self) -> list[str]:
+        return [part for part in (self.catalog, self.schema, self.table) if part is not None]
 
     @property
     def sql(self) -> str:
-        return quoted(self.table) if self.schema is None else f"{quoted(self.schema)}.{quoted(self.table)}"
+        return ".".join(map(quoted, self.parts))
+
+    @property
+    def schema_sql(self) -> str:
+        return ".".join(map(quoted, self.parts[:-1]))
 
     def beside(self, table: str) -> Name:
-        return Name(self.schema, table, table)
+        return replace(self, table=table, key=table)
 
 
 @dataclass(frozen=True)

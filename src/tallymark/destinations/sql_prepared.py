@@ -116,7 +116,7 @@ class SqlPrepared:
         work = self.work
         if work.relation is None:
             if work.name.schema is not None:
-                work.session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(work.name.schema)}")
+                work.session.execute(f"CREATE SCHEMA IF NOT EXISTS {work.name.schema_sql}")
             columns = ", ".join(f"{quoted(c.name)} {c.native}" for c in work.written)
             work.session.execute(f"CREATE TABLE {work.name.sql} ({columns})")
             SqlMarkers(work.session, work.name, "").forget()

@@ -11,15 +11,14 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.spark_sql import quoted
 from tallymark.destinations.sql_types import parse_type
-from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, TECHNICAL_COLUMNS, Plan
+from tallymark.model.plan import POSITION, TECHNICAL_COLUMNS, Plan
 from tallymark.model.table import JSON_TYPE, Column
 
 ROWS_AT_ONCE = 100_000
-TECHNICAL = (Column(FILE_ORDER, "int"), Column(ROW_BLOCK, "bigint"), Column(ROW_ORDER, "bigint"))
 
 
 def staged_columns(plan: Plan) -> tuple[Column, ...]:
-    return (*plan.given, *TECHNICAL)
+    return (*plan.given, *POSITION)
 
 
 def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:

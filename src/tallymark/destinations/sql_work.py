@@ -176,8 +176,7 @@ class Matching:
 
 
 def _table(name: Name) -> exp.Table:
-    db = None if name.schema is None else exp.to_identifier(name.schema, quoted=True)
-    return exp.Table(this=exp.to_identifier(name.table, quoted=True), db=db)
+    return exp.table_(name.table, db=name.schema, catalog=name.catalog, quoted=True)
 
 
 def _over(query: exp.Query, relations: dict[str, exp.Expr]) -> exp.Query:

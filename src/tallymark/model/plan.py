@@ -31,7 +31,8 @@ ROW_BLOCK = "_tm_block"  # offset of the split in its file
 ROW_ORDER = "_tm_row"  # grows within a split
 LABEL = "_tm_label"
 FROM_BATCH = "_tm_from_batch"  # true for a row that the batch brought, false for one only the table has
-TECHNICAL_COLUMNS = (FILE_ORDER, ROW_BLOCK, ROW_ORDER)
+POSITION = (Column(FILE_ORDER, "int"), Column(ROW_BLOCK, "bigint"), Column(ROW_ORDER, "bigint"))
+TECHNICAL_COLUMNS = tuple(column.name for column in POSITION)
 
 COPIES = "_tm_copies"  # in the result of `Duplicates.keys`: how many rows of the table have this key
 

@@ -13,13 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tallymark.model.plan import CURRENT, FROM_BATCH, INCOMING, LABEL, TOMBSTONES, Label, Merge, Refusal
+from tallymark.model.plan import (
+    CURRENT,
+    FROM_BATCH,
+    INCOMING,
+    LABEL,
+    POSITION,
+    TOMBSTONES,
+    Label,
+    Merge,
+    Refusal,
+)
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.duplicates import duplicates_of
 from tallymark.strategies.feed import equal_sequences, has_truncate, is_kind, tombstones_of
 from tallymark.strategies.sql import (
-    POSITION,
     compared,
     differs,
     in_table,

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tallymark.model.plan import CURRENT, FILE_ORDER, FROM_BATCH, INCOMING, LABEL, Label, Merge, Refusal
+from tallymark.model.plan import (
+    CURRENT,
+    FILE_ORDER,
+    FROM_BATCH,
+    INCOMING,
+    LABEL,
+    POSITION,
+    Label,
+    Merge,
+    Refusal,
+)
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column, is_provenance
 from tallymark.strategies.duplicates import duplicates_of
 from tallymark.strategies.sql import (
-    POSITION,
     any_differs,
     comparable,
     compared,

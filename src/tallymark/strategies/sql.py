@@ -8,15 +8,9 @@ from collections.abc import Iterable, Sequence
 import sqlglot
 from sqlglot import exp
 
-from tallymark.model.plan import COMPARABLE, FILE_ORDER, ORDERED, ROW_BLOCK, ROW_ORDER
+from tallymark.model.plan import COMPARABLE, ORDERED
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import JSON_TYPE, Column, TableShape, find_column, is_provenance
-
-POSITION = (
-    Column(FILE_ORDER, "int"),
-    Column(ROW_BLOCK, "bigint"),
-    Column(ROW_ORDER, "bigint"),
-)
 
 
 def parse(text: str) -> exp.Query:

@@ -25,6 +25,7 @@ from tallymark.model.plan import (
     FROM_BATCH,
     INCOMING,
     LABEL,
+    POSITION,
     TOMBSTONES,
     Label,
 )
@@ -34,7 +35,6 @@ from tallymark.strategies.feed import has_truncate, is_kind
 from tallymark.strategies.history import History
 from tallymark.strategies.keyed import declared_order
 from tallymark.strategies.sql import (
-    POSITION,
     any_differs,
     compared,
     differs,
