@@ -1,0 +1,220 @@
+"""Processes that load a project and are killed. All of them use the one JVM of the process that starts them:
+a kill then costs a second instead of fifteen, and leaves the dead client's statement running in Spark, so that
+a commit may land after the death of its worker. That is nastier than losing the JVM too.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+# Imported once, before the processes are forked.
+import duckdb  # noqa: F401  isort: skip
+import psycopg  # noqa: F401  isort: skip
+import pyarrow  # noqa: F401  isort: skip
+
+from seams import At, Hook, Point, Recorder, kill_self, watched_job, watched_spark
+
+from tallymark.config.load import load_project
+from tallymark.flow.jobs import pipeline_job, select_pipelines
+from tallymark.flow.run import run_pipeline, run_side_by_side
+from tallymark.ledger import open_ledger
+from tallymark.model.report import Outcome
+from tallymark.spark import Sessions
+
+SEED = int(os.environ.get("TALLYMARK_SEED") or random.randrange(10**6))
+DONE = (Outcome.LOADED, Outcome.NOTHING_NEW)
+
+
+@dataclass(frozen=True)
+class Jvm:
+    port: int
+    secret: str
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Jvm:
+        parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
+        return cls(parameters.port, parameters.auth_token)
+
+    def attach(self) -> SparkSession:
+        """A session of this process on the Spark that runs already."""
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        running = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+        conf = SparkConf(_jvm=gateway.jvm, _jconf=running.getConf())
+        return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker shall do: run these pipelines (all when none), and die at the nth passing of a point."""
+
+    root: Path
+    pipelines: tuple[str, ...] = ()
+    die_at: str = ""
+    nth: int = 1
+    record: bool = False
+    parallel: int = 1
+
+
+@dataclass(frozen=True)
+class Ended:
+    exit_code: int
+    outcomes: dict[str, str] = field(default_factory=dict)  # pipeline → outcome
+    failures: tuple[str, ...] = ()
+    points: tuple[str, ...] = ()
+
+    @property
+    def killed(self) -> bool:
+        return self.exit_code == -signal.SIGKILL
+
+    @property
+    def done(self) -> bool:
+        return self.exit_code == 0 and all(outcome in DONE for outcome in self.outcomes.values())
+
+
+class Workshop:
+    """Starts workers. They are forked from a process that has imported everything and started nothing."""
+
+    def __init__(self, spark: SparkSession):
+        self._spark = spark
+        self._jvm = Jvm.of(spark)
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["worker"])
+
+    def start(self, order: Order) -> ForkServerProcess:
+        process = self._context.Process(target=_work, args=(order, self._jvm), daemon=True)
+        with _import_path():
+            process.start()
+        return process
+
+    def wait(self, process: ForkServerProcess, order: Order, seconds: float = 120) -> Ended:
+        process.join(seconds)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise TimeoutError(f"a worker did not end within {seconds} seconds: {order}")
+        said = _answer(order.root, process.pid)
+        if process.exitcode != 0 or not said.exists():
+            return Ended(process.exitcode)
+        told = json.loads(said.read_text())
+        said.unlink()
+        return Ended(0, told["outcomes"], tuple(told["failures"]), tuple(told["points"]))
+
+    def run(self, order: Order) -> Ended:
+        return self.wait(self.start(order), order)
+
+    def run_killing_after(self, order: Order, seconds: float) -> Ended:
+        process = self.start(order)
+        process.join(seconds)
+        if process.exitcode is None:
+            process.kill()
+        return self.wait(process, order)
+
+    def finish(self, root: Path, tries: int = 8) -> Ended:
+        """Runs until nothing is left to do. Several runs may be needed: a dead worker's statement can still
+        be at work, and whoever meets its commit stops and leaves the rest to the next run."""
+        ended = self.run(Order(root))
+        for _ in range(tries - 1):
+            if ended.done:
+                break
+            time.sleep(0.5)
+            ended = self.run(Order(root))
+        self._spark.catalog.clearCache()  # what dead workers had cached
+        return ended
+
+
+def _answer(root: Path, pid: int | None) -> Path:
+    return root / f".answer-{pid}.json"
+
+
+@contextmanager
+def _import_path() -> Iterator[None]:
+    """The server of forks is started with the first process, and must find this module."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _work(order: Order, jvm: Jvm) -> None:
+    log = os.open(order.root / "worker.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    recorder = Recorder()
+    hook: Hook = recorder if order.record else lambda point: None
+    if order.die_at:
+        hook = At(Point.parse(order.die_at), kill_self, order.nth)
+    with watched_spark(hook) if order.record or order.die_at else nullcontext():
+        ended = _load(order, jvm, hook)
+    text = json.dumps({**asdict(ended), "points": [str(point) for point in recorder.points]})
+    _answer(order.root, os.getpid()).write_text(text)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
+    project = load_project(order.root)
+    sessions: list[Sessions] = []
+
+    def isolated() -> SparkSession:
+        if not sessions:
+            sessions.append(Sessions.of(jvm.attach()))
+        return sessions[0].isolated()
+
+    ledger = open_ledger(project.ledger_url)
+    run_id = ledger.start_run(project.name, "run", host="crash", pid=os.getpid())
+    jobs = [
+        watched_job(
+            pipeline_job(
+                project,
+                pipeline,
+                ledger=ledger,
+                sessions=_Lazily(isolated),  # type: ignore[arg-type]
+                run_id=run_id,
+                clock=lambda: datetime.now(UTC),
+                on_event=lambda event: None,
+            ),
+            hook,
+        )
+        for pipeline in select_pipelines(project, order.pipelines)
+    ]
+    reports = run_side_by_side(jobs, run_pipeline, order.parallel)
+    return Ended(
+        0,
+        {report.pipeline: str(report.outcome) for report in reports},
+        tuple(f"{f.code} {f.message}" for report in reports for f in report.failures),
+    )
+
+
+@dataclass(frozen=True)
+class _Lazily:
+    """Attaches when Spark is first asked for, as the product starts it."""
+
+    isolated: Callable[[], SparkSession]
+
+
+def spread(items: Sequence[str], number: int, chance: random.Random) -> list[str]:
+    """So many of them, in their order."""
+    chosen = sorted(chance.sample(range(len(items)), min(number, len(items))))
+    return [items[index] for index in chosen]
