@@ -45,7 +45,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
             "spark.sql.warehouse.dir": str(Path(home) / "catalog"),
             "spark.driver.memory": "2g",
             # Tiny data: compiling queries and optimising hot code costs more than it saves.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": False,

@@ -3,7 +3,7 @@
 The phases of one load, as the flow calls them:
 
 1. `inspect`   the table's shape now, or None
-2. `applied`   the markers of these contents, and the last sequence
+2. `applied`   the markers of these contents, and the last sequence and fence
 3. `prepare`   compute the labels and counts of a plan; nothing durable is written
 4. `commit`    on what `prepare` gave: effects, marker and fence in one atomic unit
 5. `settle`    copy markers to where they survive log clean-up; idempotent, safe to skip
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import Label, Plan
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import TableShape
 
 
@@ -67,10 +67,12 @@ class Commit:
 
 @dataclass(frozen=True)
 class TableMarkers:
-    """Markers found in a table: by content hash, those asked for; and the highest sequence of all."""
+    """Markers found in a table: by content hash, those asked for; and the highest numbers of all."""
 
     by_hash: dict[str, Applied]
-    last_sequence: int
+    last_sequence: int = 0  # of every load there ever was: the next one must be above
+    last_fence: int = 0  # likewise
+    held_sequence: int = 0  # of the loads that the table still holds: lower after it was restored
 
 
 class Prepared(Protocol):
@@ -110,6 +112,10 @@ class Destination(Protocol):
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
         """None asks for all contents. An absent table has no markers and sequence 0."""
+
+    def has_gone_back(self, table: str, last: Receipt) -> bool:
+        """A cheap look without Spark, for a run with nothing new: whether the table no longer holds its
+        last recorded load. False also when only a look with Spark could tell."""
 
     def column_type(self, spark_type: str) -> str:
         """The type as which a column made for `spark_type` is found again by `inspect`. Raises Unsupported

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers
 from tallymark.destinations.delta_history import DeltaHistory
+from tallymark.destinations.delta_log_files import restored_since
 from tallymark.destinations.delta_markers import DeltaMarkers
 from tallymark.destinations.delta_tombstones import DeltaTombstones, no_tombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
@@ -20,7 +21,7 @@ from tallymark.destinations.spark_labels import labelled
 from tallymark.destinations.spark_sql import condition, quoted, reason
 from tallymark.errors import DestinationError, NotATable, Unsupported
 from tallymark.model.plan import Merge, Plan
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import Column, TableShape
 
 # Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
@@ -100,8 +101,12 @@ class DeltaDestination:
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
         if self._latest_version(table) is None:
             self._forget(table)
-            return TableMarkers({}, 0)
+            return TableMarkers({})
         return self._markers(table).find(content_hashes)
+
+    def has_gone_back(self, table: str, last: Receipt) -> bool:
+        path = self._path(table)
+        return path is not None and restored_since(path, int(last.version))
 
     def column_type(self, spark_type: str) -> str:
         return spark_type

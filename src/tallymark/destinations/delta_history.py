@@ -6,6 +6,7 @@ listing of the log: so what was read once is kept, and read on only when the tab
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,6 +19,7 @@ from tallymark.model.marker import Marker
 _FEW_COMMITS = 4
 _MOST_KEPT = 500
 _LONGEST_LOOK_BACK = 64
+_NO_END = 2**62
 
 # These leave every row as it is.
 _MAINTENANCE = {
@@ -76,6 +78,16 @@ class DeltaHistory:
             entries = self._entries + [entry for entry in entries if entry.version > known.version]
         self._entries = entries[-_MOST_KEPT:]
         self._reaches_back = self._reaches_back and len(entries) <= _MOST_KEPT
+
+    def holding(self, content_hashes: Collection[str]) -> Marker | None:
+        """One of the loads seen that brought any of these contents and was not undone."""
+        wanted = set(content_hashes)
+        restores = [(e.version, e.restored_to) for e in self._entries if e.restored_to is not None]
+        for entry in self._entries:
+            marker = entry.marker
+            if marker and not wanted.isdisjoint(marker.content_hashes) and is_held(entry.version, restores):
+                return marker
+        return None
 
     @property
     def last_seen(self) -> int:
@@ -154,6 +166,21 @@ def _same_commit(one: HistoryEntry, other: HistoryEntry) -> bool:
     """Delta moves equal file times apart by milliseconds, depending on how much of the log it reads."""
     apart = abs((one.committed_at - other.committed_at).total_seconds())
     return apart < 1 and (one.operation, one.marker) == (other.operation, other.marker)
+
+
+def held_versions(restores: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """From which to which version the commits make up the table as it is now, given (version of a RESTORE,
+    version that it went to). A RESTORE can also bring back what an earlier one took."""
+    ranges, last = [], _NO_END
+    for restore, restored_to in sorted(set(restores), reverse=True):
+        if restore <= last:
+            ranges.append((restore, last))
+            last = restored_to
+    return [*ranges, (0, last)]
+
+
+def is_held(version: int, restores: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= version <= last for first, last in held_versions(restores))
 
 
 def aware(moment: datetime) -> datetime:

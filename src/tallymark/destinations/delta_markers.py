@@ -7,7 +7,8 @@ goes, VACUUM leaves folders with a leading underscore alone, and dropping the ta
 1. A load commits rows and marker together (delta_write.py). From here on the content is applied.
 2. `copy` appends what the marker table does not have yet. Dying before it loses nothing: the next `find`
    reads the log from where the copy ends, and the next `copy` heals it.
-3. RESTORE undoes commits, so it is copied too: a marker between the restored version and the RESTORE is void.
+3. RESTORE undoes commits, so it is copied too: a marker between the restored version and the RESTORE is void
+   (unless a later RESTORE brings it back).
 
 Rows carry the table's id: a table that is dropped and made again in the same place starts with no markers.
 """
@@ -18,11 +19,11 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import TableMarkers
-from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, aware
+from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, aware, held_versions, is_held
 from tallymark.destinations.spark_sql import delta_table, local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
@@ -52,7 +53,7 @@ class DeltaMarkers:
 
     def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
         """As of the history's last look."""
-        self._copied_through, last_sequence, rows = self._read_copied(content_hashes)
+        self._copied_through, last_sequence, last_fence, rows = self._read_copied(content_hashes)
         self._copied_restores = [
             (row["version"], row["restored_to"]) for row in rows if row["kind"] == _RESTORED
         ]
@@ -65,12 +66,18 @@ class DeltaMarkers:
         by_hash = {
             content_hash: found
             for found in applied
-            if not _undone(int(found.version), restores)
+            if is_held(int(found.version), restores)
             for content_hash in found.marker.content_hashes
             if wanted is None or content_hash in wanted
         }
-        sequences = [entry.marker.sequence for entry in fresh if entry.marker]
-        return TableMarkers(by_hash, max([last_sequence, *sequences]))
+        markers = [(entry.version, entry.marker) for entry in fresh if entry.marker]
+        held = [marker.sequence for version, marker in markers if is_held(version, restores)]
+        return TableMarkers(
+            by_hash,
+            last_sequence=max([last_sequence, *(marker.sequence for _, marker in markers)]),
+            last_fence=max([last_fence, *(marker.fence for _, marker in markers)]),
+            held_sequence=max([self._copied_and_held(restores) if restores else last_sequence, *held]),
+        )
 
     def commits(self) -> DataFrame:
         """What identifies each load that the table holds: COMMIT_COLUMNS."""
@@ -80,16 +87,13 @@ class DeltaMarkers:
         fresh = [
             (entry.marker.batch_id, entry.marker.sequence, entry.marker.fence)
             for entry in self._fresh()
-            if entry.marker is not None and not _undone(entry.version, restores)
+            if entry.marker is not None and is_held(entry.version, restores)
         ]
         found = local_frame(self._spark, [*fresh], "batch_id string, sequence bigint, fence bigint")
         copied = self._copied()
         if copied is None:
             return found
-        still = F.col("kind") == _APPLIED
-        for restore, restored_to in restores:
-            still = still & ~F.col("version").between(restored_to + 1, restore - 1)
-        return copied.where(still).select(*COMMIT_COLUMNS).unionByName(found).distinct()
+        return copied.where(_still_held(restores)).select(*COMMIT_COLUMNS).unionByName(found).distinct()
 
     def copy(self) -> None:
         if self._copied_through is None:
@@ -115,23 +119,31 @@ class DeltaMarkers:
         copied = delta_table(self._spark, self._path)
         return None if copied is None else copied.where(F.col("table_id") == self._table_id)
 
-    def _read_copied(self, content_hashes: Collection[str] | None) -> tuple[int, int, list[Row]]:
-        """The last version copied, the highest sequence, and the rows of these contents; in one query."""
+    def _copied_and_held(self, restores: Iterable[tuple[int, int]]) -> int:
         copied = self._copied()
         if copied is None:
-            return -1, 0, []
+            return 0
+        return int(copied.where(_still_held(restores)).agg(F.max("sequence")).collect()[0][0] or 0)
+
+    def _read_copied(self, content_hashes: Collection[str] | None) -> tuple[int, int, int, list[Row]]:
+        """The last version copied, the highest sequence and fence, and the rows of these contents; in one
+        query."""
+        copied = self._copied()
+        if copied is None:
+            return -1, 0, 0, []
         row = F.struct(*(F.col(name) for name in copied.columns))
         summary = (
             self._with_wanted(copied, content_hashes)
             .agg(
                 F.max("version").alias("version"),
                 F.max("sequence").alias("sequence"),
+                F.max("fence").alias("fence"),
                 F.collect_list(F.when(F.col(_WANTED) | (F.col("kind") == _RESTORED), row)).alias("rows"),
             )
             .collect()[0]
         )
         through = -1 if summary["version"] is None else summary["version"]
-        return through, summary["sequence"] or 0, summary["rows"]
+        return through, summary["sequence"] or 0, summary["fence"] or 0, summary["rows"]
 
     def _with_wanted(self, copied: DataFrame, content_hashes: Collection[str] | None) -> DataFrame:
         if content_hashes is None:
@@ -188,5 +200,8 @@ def _applied(version: int, rows: list[Row]) -> Applied:
     return Applied(marker, str(version), aware(first["committed_at"]))
 
 
-def _undone(version: int, restores: Iterable[tuple[int, int]]) -> bool:
-    return any(restored_to < version < restore for restore, restored_to in restores)
+def _still_held(restores: Iterable[tuple[int, int]]) -> Column:
+    held = F.lit(False)
+    for first, last in held_versions(restores):
+        held = held | F.col("version").between(first, last)
+    return (F.col("kind") == _APPLIED) & held

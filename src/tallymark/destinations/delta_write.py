@@ -1,6 +1,7 @@
 """How a labelled plan becomes one Delta commit that carries its marker and its fence.
 
-1. Look again: if the table moved since the labels were computed, write nothing (TableMoved).
+1. Look again: if the table moved since the labels were computed (TableMoved), or holds a content of this
+   batch (Fenced), write nothing.
 2. Write the batch's tombstones, if it has any: they count only once the commit is there.
 3. Set marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) on the isolated session: whatever
    commits there carries them, and Delta itself drops a commit whose `txnVersion` is not above the last.
@@ -80,6 +81,7 @@ class DeltaPrepared:
         latest = self.target.latest_version()
         if planned != (-1 if latest is None else latest):
             raise TableMoved(f"{plan.table}: another commit came in since the plan was made")
+        self._refuse_held(marker)
         way = _choose_way(self.labelled)
         if self.target.path is not None:
             self._remember_deletes(self.target.path, marker)
@@ -96,6 +98,17 @@ class DeltaPrepared:
             except TallymarkError as error:  # the rows are committed: the marker must tell, not this error
                 raise CommitUnknown(error.message, hint=error.hint) from error
         return commit
+
+    def _refuse_held(self, marker: Marker) -> None:
+        """A late writer may have brought these contents under an older sequence since they were claimed.
+        One that comes in after this look makes Delta refuse our commit, since both carry the same app id."""
+        other = self.target.history().holding(marker.content_hashes)
+        if other is not None:
+            raise Fenced(
+                f"{self.labelled.plan.table}: a content of this batch was applied by batch "
+                f"{other.batch_id}; nothing was written",
+                hint="run again: what is applied is not loaded twice",
+            )
 
     def _remember_deletes(self, location: str, marker: Marker) -> None:
         if self.labelled.tombstones is None:

@@ -24,8 +24,16 @@ from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.destinations.sql_prepared import SqlPrepared
 from tallymark.destinations.sql_stage import arrow_tables, staged_frame
 from tallymark.destinations.sql_work import STAGED, Work
-from tallymark.errors import CountsDiffer, DestinationError, NotATable, TableMoved, Unsupported
+from tallymark.errors import (
+    CountsDiffer,
+    DestinationError,
+    NotATable,
+    TableMoved,
+    TallymarkError,
+    Unsupported,
+)
 from tallymark.model.plan import Plan
+from tallymark.model.receipt import Receipt
 from tallymark.model.table import TableShape
 
 
@@ -51,8 +59,14 @@ class SqlDestination:
         with self._engine.session(writes=False) as session:
             relation = session.relation(name)
             if relation is None:
-                return TableMarkers({}, 0)
+                return TableMarkers({})
             return SqlMarkers(session, name, relation.table_id).find(content_hashes)
+
+    def has_gone_back(self, table: str, last: Receipt) -> bool:
+        try:
+            return self.applied(table, ()).held_sequence < last.sequence
+        except TallymarkError:  # busy or away: a run with nothing to load has no need of it
+            return False
 
     def column_type(self, spark_type: str) -> str:
         if spark_type == "void":  # it fits whatever the table has, or becomes a text

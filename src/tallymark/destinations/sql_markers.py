@@ -37,6 +37,7 @@ class Last:
     """The last load into a table."""
 
     sequence: int = 0
+    fence: int = 0
     unique_by: tuple[str, ...] = ()
 
 
@@ -51,16 +52,17 @@ class SqlMarkers:
         if home is None:
             return Last()
         rows = self.session.fetch(
-            f"SELECT sequence, unique_by FROM {self._at(FENCE)} WHERE {self._mine(home)}"
+            f"SELECT sequence, fence, unique_by FROM {self._at(FENCE)} WHERE {self._mine(home)}"
         )
         if not rows:
             return Last()
-        return Last(int(str(rows[0][0])), tuple(json.loads(str(rows[0][1]))))
+        sequence, fence, unique_by = map(str, rows[0])
+        return Last(int(sequence), int(fence), tuple(json.loads(unique_by)))
 
     def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
         home = self._home(APPLIED)
         if home is None:
-            return TableMarkers({}, 0)
+            return TableMarkers({})
         rows: list[tuple[object, ...]] = []
         for chosen in _chosen(content_hashes):
             rows += self.session.fetch(
@@ -75,7 +77,8 @@ class SqlMarkers:
                 whole = replace(marker, content_hashes=contents[int(str(sequence))])
                 at = datetime.fromisoformat(str(committed_at))
                 by_hash[str(content)] = Applied(whole, str(sequence), at)
-        return TableMarkers(by_hash, self.last().sequence)
+        last = self.last()  # restoring a database takes it back together with the rows
+        return TableMarkers(by_hash, last.sequence, last.fence, held_sequence=last.sequence)
 
     def write(self, marker: Marker) -> datetime:
         """Expects that the caller compared the sequence. Rows of a former table of this name go."""

@@ -2,7 +2,8 @@
 
 1. lease      one writer per table; its fence only grows
 2. settle     an open batch is committed if its marker is in the table, else it is tried again before
-              anything newer, so that an old file never overwrites a newer one
+              anything newer, so that an old file never overwrites a newer one; a committed one that the
+              table no longer holds (restored, made anew) waits again
 3. adopt      waiting contents that the table already holds (a lost ledger, another project) are recorded,
               not loaded
 4. hand out   every batch is written into the ledger before it has any effect
@@ -15,6 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from tallymark.config.secrets import redact
+from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import (
     CheckError,
     CountsDiffer,
@@ -28,6 +30,7 @@ from tallymark.errors import (
     UnreadableFile,
 )
 from tallymark.flow.choose import Choice, choose
+from tallymark.flow.discover import discover
 from tallymark.flow.job import Job
 from tallymark.flow.lease import HeldLease, held_lease
 from tallymark.flow.load import REPLAY_PREFIX
@@ -56,29 +59,49 @@ class Claim:
         self._set_aside: set[str] = set()
         self.held_back: tuple[str, ...] = ()
         self.recovered: list[Receipt] = []
+        self.undone: list[Batch] = []  # committed once, and gone from the table
 
     def settle(self, *, give_up: bool = True) -> None:
         """Phases 2 and 3."""
         job, ledger = self._job, self._job.ledger
-        for batch in ledger.open_batches(job.table_key):
-            markers = job.destination.applied(job.task.table, batch.content_hashes)
-            found = markers.by_hash
-            if all(content_hash in found for content_hash in batch.content_hashes):
-                self._record_found(batch, found[batch.content_hashes[0]])
-            elif batch.pipeline != job.task.pipeline:
-                raise LedgerError(
-                    f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
-                    hint=f"run `tallymark run {batch.pipeline}` first",
-                )
-            elif found or markers.last_sequence >= batch.sequence:
-                # Another writer applied some of it, or has used its number, so that it can never commit:
-                # what is not applied becomes a new batch.
-                self._release(batch)
-            elif give_up and batch.attempt >= job.task.max_attempts:
-                ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
-            else:
-                self._retries.append(batch)
-        self._adopt_applied()
+        open_batches = ledger.open_batches(job.table_key)
+        asked = {content_hash for batch in open_batches for content_hash in batch.content_hashes}
+        asked.update(entry.file.content_hash for entry in waiting_in_order(job))
+        markers = job.destination.applied(job.task.table, asked)
+        self._table_sequence = markers.last_sequence
+        self.lease.raise_fence(markers.last_fence)
+        self._undo_above(markers.held_sequence)
+        for batch in open_batches:
+            self._settle_open(batch, markers, give_up=give_up)
+        self._adopt(markers)
+
+    def _undo_above(self, sequence: int) -> None:
+        job = self._job
+        gone = Failure("TM508", f"{job.task.table} no longer holds this load", "it is loaded again", True)
+        self.undone = job.ledger.undo_batches(self.lease.lease, above_sequence=sequence, error=gone)
+        if self.undone:
+            discover(job)  # their files may have vanished since they were loaded
+
+    def _settle_open(self, batch: Batch, markers: TableMarkers, *, give_up: bool) -> None:
+        job = self._job
+        found = [markers.by_hash.get(content_hash) for content_hash in batch.content_hashes]
+        # Files that another batch has applied (of a late writer, of another ledger) are recorded as its own.
+        own = batch.kind is not BatchKind.FILES or all(f and f.marker.batch_id == batch.id for f in found)
+        if found[0] is not None and all(found) and own:
+            self._record_found(batch, found[0])
+        elif batch.pipeline != job.task.pipeline:
+            raise LedgerError(
+                f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
+                hint=f"run `tallymark run {batch.pipeline}` first",
+            )
+        elif any(found) or markers.last_sequence >= batch.sequence or self.undone:
+            # Another writer applied some of it, or has used its number, so that it can never commit; or
+            # what the table no longer holds goes before it: what is not applied becomes a new batch.
+            self._release(batch)
+        elif give_up and batch.attempt >= job.task.max_attempts:
+            job.ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
+        else:
+            self._retries.append(batch)
 
     def next_retry(self) -> Batch | None:
         """What an earlier worker left open goes before anything newer."""
@@ -134,14 +157,13 @@ class Claim:
         nobody = Failure("TM000", "released to be batched again")
         self._job.ledger.fail_batch(self.lease.lease, batch.id, nobody, blamed=())
 
-    def _adopt_applied(self) -> None:
+    def _adopt(self, markers: TableMarkers) -> None:
         job = self._job
         waiting = {entry.file.content_hash: entry.file for entry in waiting_in_order(job)}
-        markers = job.destination.applied(job.task.table, list(waiting))
-        self._table_sequence = markers.last_sequence
         by_batch: dict[str, list[str]] = {}
-        for content_hash, applied in markers.by_hash.items():
-            by_batch.setdefault(applied.marker.batch_id, []).append(content_hash)
+        for content_hash in waiting:
+            if applied := markers.by_hash.get(content_hash):
+                by_batch.setdefault(applied.marker.batch_id, []).append(content_hash)
         for batch_id, hashes in by_batch.items():
             applied = markers.by_hash[hashes[0]]
             files = tuple(waiting[content_hash] for content_hash in hashes)

@@ -20,9 +20,12 @@ class Discovered:
 
 
 def discover(job: Job) -> Discovered:
-    found = look_for_files(job, job.ledger.known_files(job.task.pipeline, table_key=job.table_key))
+    known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
+    found = look_for_files(job, known)
     registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
-    job.ledger.forget_vanished(job.task.pipeline, found.listed_paths)
+    job.ledger.forget_vanished(
+        job.task.pipeline, found.listed_paths, table_key=job.table_key, known=known.keys()
+    )
     return Discovered(
         Discovery(found.listed, len(registered.new), registered.duplicates, found.waiting), found.unreadable
     )

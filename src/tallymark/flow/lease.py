@@ -25,6 +25,7 @@ class HeldLease:
         self._ledger = ledger
         self.lease = lease
         self._lost: LedgerError | None = None
+        self._changing = threading.Lock()  # a beat must not renew by a fence that was just raised
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
@@ -32,16 +33,25 @@ class HeldLease:
     def ensure(self) -> None:
         if self._lost is not None:
             raise self._lost
-        self.lease = self._ledger.renew_lease(self.lease, LEASE_SECONDS)
+        self._renew()
+
+    def raise_fence(self, above: int) -> None:
+        with self._changing:
+            if self.lease.fence <= above:
+                self.lease = self._ledger.raise_fence(self.lease, above=above)
 
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
 
+    def _renew(self) -> None:
+        with self._changing:
+            self.lease = self._ledger.renew_lease(self.lease, LEASE_SECONDS)
+
     def _beat(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 4):
             try:
-                self.lease = self._ledger.renew_lease(self.lease, LEASE_SECONDS)
+                self._renew()
             except LeaseLost as error:
                 self._lost = error
                 return

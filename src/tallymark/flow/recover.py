@@ -19,6 +19,7 @@ def recover_pipeline(job: Job) -> PipelineReport:
         with claim_table(job) as claim:
             tally.recovered = claim.recovered
             claim.settle(give_up=False)
+            tally.tell_of_undone(claim.undone)
             tally.settle_markers()
     except TallymarkError as error:
         tally.failed(error)

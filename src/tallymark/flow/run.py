@@ -42,6 +42,7 @@ def run_pipeline(job: Job) -> PipelineReport:
             with claim_table(job) as claim:
                 tally.recovered = claim.recovered
                 claim.settle()
+                tally.tell_of_undone(claim.undone)
                 load_all(job, claim, tally, found)
                 tally.settle_markers()
     except TallymarkError as error:
@@ -101,8 +102,15 @@ def work_is_waiting(job: Job, found: Discovered) -> bool:
     """Asked without Spark, so that a run with nothing to do stays cheap."""
     unreadable = [error.path for error in found.unreadable]
     return bool(
-        job.ledger.open_batches(job.table_key) or next_files(job, unreadable, job.task.max_files).files
+        job.ledger.open_batches(job.table_key)
+        or next_files(job, unreadable, job.task.max_files).files
+        or has_gone_back(job)
     )
+
+
+def has_gone_back(job: Job) -> bool:
+    last = job.ledger.last_receipt(job.table_key)
+    return last is not None and job.destination.has_gone_back(job.task.table, last)
 
 
 @dataclass
@@ -139,6 +147,15 @@ class Tally:
                     hint=f"after repair: `tallymark requeue {task.pipeline}`",
                 )
             )
+
+    def tell_of_undone(self, batches: Sequence[Batch]) -> None:
+        if not batches:
+            return
+        files = sum(len(batch.files) for batch in batches)
+        self.warnings.append(
+            f"{self.job.task.table} was restored or made anew: {len(batches)} batches with {files} files "
+            f"that it no longer holds wait again (first {batches[0].id})"
+        )
 
     def failed(self, error: TallymarkError) -> None:
         if isinstance(error, LeaseHeld):

@@ -97,17 +97,7 @@ def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection
         return
     if row.state != BatchState.PROCESSING:
         raise _wrong_state(row, "failed")
-    _set_batch(
-        tx,
-        batch_id,
-        state=BatchState.FAILED,
-        finished_at=tx.now,
-        error_code=error.code,
-        error_text=storable(error.message),
-        error_hint=storable(error.hint),
-        error_retry_safe=error.retry_safe,
-        error_facts=error.facts,
-    )
+    _set_failed(tx, batch_id, error)
     members = _members(tx, batch_id)
     at_fault = {m.path for m in members} if blamed is None else set(blamed)
     guilty = [m.id for m in members if m.path in at_fault]
@@ -117,6 +107,28 @@ def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection
     )
     _set_files(tx, innocent, state=FileState.PENDING)
     _let_go(tx, row, members)
+
+
+def undo(tx: Tx, lease: Lease, above_sequence: int, error: Failure) -> list[Batch]:
+    _hold(tx, lease)
+    rows = tx.execute(
+        sa.select(batches)
+        .where(
+            batches.c.table_key == lease.table_key,
+            batches.c.state == BatchState.COMMITTED,
+            batches.c.sequence > above_sequence,
+        )
+        .order_by(batches.c.sequence)
+    ).all()
+    for row in rows:
+        _set_failed(tx, row.id, error)
+        tx.execute(
+            files.update()
+            .where(files.c.batch_id == row.id, files.c.state == FileState.COMMITTED)
+            .values(state=FileState.PENDING, batch_id=None, attempts=0)
+        )
+        _let_go(tx, row, _members(tx, row.id))
+    return [_batch(tx, row) for row in rows]
 
 
 def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
@@ -184,6 +196,20 @@ def _insert(tx: Tx, batch: Batch, **values: object) -> None:
 
 def _set_batch(tx: Tx, batch_id: str, **values: object) -> None:
     tx.execute(batches.update().where(batches.c.id == batch_id).values(**values))
+
+
+def _set_failed(tx: Tx, batch_id: str, error: Failure) -> None:
+    _set_batch(
+        tx,
+        batch_id,
+        state=BatchState.FAILED,
+        finished_at=tx.now,
+        error_code=error.code,
+        error_text=storable(error.message),
+        error_hint=storable(error.hint),
+        error_retry_safe=error.retry_safe,
+        error_facts=error.facts,
+    )
 
 
 def _set_files(tx: Tx, ids: Sequence[int], **values: object) -> None:

@@ -94,15 +94,24 @@ def register(
     return Registration(tuple(arrivals.new), tuple(arrivals.duplicates))
 
 
-def forget_vanished(tx: Tx, pipeline: str, listed: Collection[str]) -> None:
+def forget_vanished(
+    tx: Tx, pipeline: str, listed: Collection[str], *, table_key: str | None, known: Collection[str]
+) -> None:
     _lock_pipeline(tx, pipeline)
-    still_there = set(listed)
+    still_there, judged = set(listed), set(known)
     rows = tx.execute(
         sa.select(*_RETIRED, files.c.path).where(
             files.c.pipeline == pipeline, files.c.state.in_(WAITING), sa.text(AT_PATH)
         )
     )
-    _retire(tx, [row for row in rows if row.path not in still_there])
+    _retire(
+        tx,
+        [
+            row
+            for row in rows
+            if row.path not in still_there and (row.table_key != table_key or row.path in judged)
+        ],
+    )
 
 
 def requeue(tx: Tx, pipeline: str, paths: Collection[str] | None) -> int:

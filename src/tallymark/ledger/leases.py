@@ -3,6 +3,7 @@ clocks that differ between machines cost waiting time, never correctness."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -14,9 +15,7 @@ from tallymark.ledger.facts import Lease
 from tallymark.ledger.schema import leases
 
 
-def acquire(
-    tx: Tx, table_key: str, holder: str, seconds: float, at_least_fence: int, dead_holder: str | None
-) -> Lease:
+def acquire(tx: Tx, table_key: str, holder: str, seconds: float, dead_holder: str | None) -> Lease:
     """`dead_holder` is a holder that the caller knows to be gone: its lease need not run out first."""
     first = postgresql.insert(leases) if tx.is_postgres else sqlite.insert(leases)
     tx.execute(first.values(table_key=table_key, fence=0).on_conflict_do_nothing())
@@ -24,7 +23,7 @@ def acquire(
     assert row is not None  # noqa: S101 — inserted above
     if row.holder not in (None, dead_holder) and row.expires_at > tx.now:
         raise _held(table_key, row.holder, row.expires_at)
-    lease = Lease(table_key, holder, max(row.fence, at_least_fence) + 1, tx.now + timedelta(seconds=seconds))
+    lease = Lease(table_key, holder, row.fence + 1, tx.now + timedelta(seconds=seconds))
     _write(tx, table_key, fence=lease.fence, holder=holder, expires_at=lease.expires_at)
     return lease
 
@@ -32,9 +31,16 @@ def acquire(
 def renew(tx: Tx, lease: Lease, seconds: float) -> Lease:
     """An expired lease that nobody took over is still ours."""
     require(tx, lease)
-    renewed = Lease(lease.table_key, lease.holder, lease.fence, tx.now + timedelta(seconds=seconds))
+    renewed = replace(lease, expires_at=tx.now + timedelta(seconds=seconds))
     _write(tx, lease.table_key, expires_at=renewed.expires_at)
     return renewed
+
+
+def raise_fence(tx: Tx, lease: Lease, above: int) -> Lease:
+    require(tx, lease)
+    raised = replace(lease, fence=max(lease.fence, above + 1))
+    _write(tx, lease.table_key, fence=raised.fence)
+    return raised
 
 
 def release(tx: Tx, lease: Lease) -> None:

@@ -90,10 +90,20 @@ class Ledger:
         """Of one content, the first in the given order is loaded; the others are duplicates of it."""
         return self._database.write(lambda tx: file_records.register(tx, pipeline, table_key, files))
 
-    def forget_vanished(self, pipeline: str, paths: Collection[str]) -> None:
+    def forget_vanished(
+        self,
+        pipeline: str,
+        paths: Collection[str],
+        *,
+        table_key: str | None = None,
+        known: Collection[str] = (),
+    ) -> None:
         """`paths` are all that the source lists. Waiting records of other paths wait no more, until their
-        content is registered again."""
-        self._database.write(lambda tx: file_records.forget_vanished(tx, pipeline, paths))
+        content is registered again. For `table_key`, only those that were `known` before the listing: what
+        another worker has registered since then has not vanished, it came later."""
+        self._database.write(
+            lambda tx: file_records.forget_vanished(tx, pipeline, paths, table_key=table_key, known=known)
+        )
 
     def waiting_files(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingFile]:
         """PENDING and FAILED, in no particular order."""
@@ -115,18 +125,18 @@ class Ledger:
         holder: str,
         seconds: float,
         *,
-        at_least_fence: int = 0,
         dead_holder: str | None = None,
     ) -> Lease:
-        """Raises LeaseHeld, unless `dead_holder` holds it. The new fence is above every earlier one, and
-        above `at_least_fence`."""
-        return self._database.write(
-            lambda tx: leases.acquire(tx, table_key, holder, seconds, at_least_fence, dead_holder)
-        )
+        """Raises LeaseHeld, unless `dead_holder` holds it. The new fence is above every earlier one."""
+        return self._database.write(lambda tx: leases.acquire(tx, table_key, holder, seconds, dead_holder))
 
     def renew_lease(self, lease: Lease, seconds: float) -> Lease:
         """Raises LeaseLost."""
         return self._database.write(lambda tx: leases.renew(tx, lease, seconds))
+
+    def raise_fence(self, lease: Lease, *, above: int) -> Lease:
+        """For a table whose loads have used higher fences: of a lost ledger, or of another one."""
+        return self._database.write(lambda tx: leases.raise_fence(tx, lease, above))
 
     def release_lease(self, lease: Lease) -> None:
         self._database.write(lambda tx: leases.release(tx, lease))
@@ -169,6 +179,11 @@ class Ledger:
         more, the others PENDING as before; None blames all."""
         self._database.write(lambda tx: batches.fail(tx, lease, batch_id, error, blamed))
 
+    def undo_batches(self, lease: Lease, *, above_sequence: int, error: Failure) -> list[Batch]:
+        """Batches that the table no longer holds, so that they are not committed any more; their files are
+        PENDING again. Gives them by sequence."""
+        return self._database.write(lambda tx: batches.undo(tx, lease, above_sequence, error))
+
     def adopt(self, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
         """Records what a marker proves: the batch, and those of its files that are given."""
         self._database.write(lambda tx: batches.adopt(tx, pipeline, table_key, batch, receipt))
@@ -185,6 +200,10 @@ class Ledger:
     def committed_batches(self, table_key: str) -> list[BatchRecord]:
         """By sequence."""
         return self._database.read(lambda tx: reading.committed_batches(tx, table_key))
+
+    def last_receipt(self, table_key: str) -> Receipt | None:
+        """Of the committed batch with the highest sequence."""
+        return self._database.read(lambda tx: reading.last_receipt(tx, table_key))
 
     def last_sequence(self, table_key: str) -> int:
         """The highest of any batch, whatever became of it; 0 when there is none."""

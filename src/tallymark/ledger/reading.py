@@ -44,6 +44,16 @@ def committed_batches(tx: Tx, table_key: str) -> list[BatchRecord]:
     return _batch_records(tx.execute(query.order_by(batches.c.sequence)))
 
 
+def last_receipt(tx: Tx, table_key: str) -> Receipt | None:
+    newest = (
+        sa.select(batches)
+        .where(batches.c.table_key == table_key, batches.c.state == BatchState.COMMITTED)
+        .order_by(batches.c.sequence.desc())
+        .limit(1)
+    )
+    return _receipt(tx.execute(newest).one_or_none())
+
+
 def _records() -> sa.Select[Any]:
     members = (
         sa.select(sa.func.count())

@@ -273,3 +273,32 @@ def test_check_leaves_nothing_behind(ledger: Ledger) -> None:
     ledger.check()
     found = ledger._database.read(lambda tx: tx.execute(runs.select()).all())
     assert found == []
+
+
+def test_undone_batches_are_not_committed_and_their_files_wait_again(worker: Worker) -> None:
+    kept = worker.load(file("1.csv"))
+    undone = [worker.load(file("2.csv"), file("3.csv")), worker.load(file("4.csv"))]
+    worker.register(file("copy of 4.csv", "4.csv"))
+    gone = Failure("TM508", "no longer there")
+    assert worker.ledger.undo_batches(worker.lease, above_sequence=kept.sequence, error=gone) == undone
+    assert set(worker.waiting) == {"2.csv", "3.csv", "4.csv"}
+    assert [batch.batch_id for batch in worker.ledger.committed_batches(TABLE)] == [kept.id]
+    last = worker.ledger.last_receipt(TABLE)
+    assert last is not None and last.batch_id == kept.id
+    assert worker.ledger.undo_batches(worker.lease, above_sequence=kept.sequence, error=gone) == []
+    again = worker.open(file("2.csv"), file("3.csv"), file("4.csv"))
+    assert again.sequence == undone[-1].sequence + 1
+    worker.commit(again)
+    assert worker.waiting == {}
+
+
+def test_an_undone_content_whose_path_was_overwritten_goes_to_its_copy(worker: Worker) -> None:
+    worker.load(file("a.csv", "old"))
+    worker.register(file("b.csv", "old"))
+    worker.register(file("a.csv", "new"))
+    worker.ledger.undo_batches(worker.lease, above_sequence=0, error=Failure("TM508", "no longer there"))
+    waiting = worker.ledger.waiting_files(PIPELINE)
+    assert {(entry.file.path, entry.file.content_hash) for entry in waiting} == {
+        ("a.csv", "hash of new"),
+        ("b.csv", "hash of old"),
+    }

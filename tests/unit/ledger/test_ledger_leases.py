@@ -36,11 +36,21 @@ def test_an_expired_lease_is_taken_over_with_a_higher_fence(ledger: Ledger, cloc
 
 def test_the_fence_grows_with_every_acquisition_and_past_the_tables(ledger: Ledger) -> None:
     fences = []
-    for at_least in (0, 0, 41, 3):
-        lease = ledger.acquire_lease(TABLE, "w", 60, at_least_fence=at_least)
+    for of_table in (0, 0, 41, 3):
+        lease = ledger.acquire_lease(TABLE, "w", 60)
+        lease = ledger.raise_fence(lease, above=of_table)
         fences.append(lease.fence)
+        assert ledger.renew_lease(lease, 60).fence == lease.fence
         ledger.release_lease(lease)
     assert fences == [1, 2, 42, 43]
+
+
+def test_only_the_holder_raises_the_fence(ledger: Ledger, clock: Clock) -> None:
+    old = ledger.acquire_lease(TABLE, "old", 60)
+    clock.forward(60)
+    ledger.acquire_lease(TABLE, "new", 60)
+    with pytest.raises(LeaseLost, match="held by new"):
+        ledger.raise_fence(old, above=41)
 
 
 def test_renewal_moves_the_end_even_after_expiry(ledger: Ledger, clock: Clock) -> None:
