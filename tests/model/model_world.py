@@ -1,0 +1,310 @@
+"""The world of the model: files that land, tables, ledgers, a clock, workers; and what must always hold in it.
+
+Everything that decides is the real code: ledger (a SQLite file), discovery and hashing (real small files),
+lease, claim, run, load. Only the rows are not Spark's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from gated_worker import GatedLedger, Worker
+from memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
+
+from tallymark.config.pipeline import BatchConfig, SourceConfig
+from tallymark.flow import lease as lease_module
+from tallymark.flow import load as load_module
+from tallymark.flow.claim import Claim
+from tallymark.flow.job import Job, Task
+from tallymark.flow.lease import LEASE_SECONDS
+from tallymark.flow.recover import recover_pipeline
+from tallymark.flow.run import run_pipeline
+from tallymark.ledger import Ledger, open_ledger
+from tallymark.model.report import Outcome, PipelineReport
+from tallymark.model.settings import MergeSettings, Strategy
+
+STATE, LOG = "state", "log"  # merged by key, in order; appended to, in any order
+ENDINGS = {"s": (STATE,), "l": (LOG,), "b": (STATE, LOG)}  # of a file's name: which pipelines take it
+SETTINGS = {STATE: MergeSettings(Strategy.UPSERT, ("key",)), LOG: MergeSettings(Strategy.APPEND_ONLY)}
+MOST_ROUNDS = 12
+_MEMORY = "/dev/shm"
+_LONG_AGO = 946_684_800  # files are older than any clock that jumps
+
+Work = Callable[[Job], PipelineReport]
+
+
+class Broken(AssertionError):
+    """The promise does not hold."""
+
+
+@dataclass(frozen=True)
+class Landed:
+    number: int  # in the order of landing, which is the order of the names
+    ending: str
+    text: str
+
+    @property
+    def content(self) -> str:
+        return sha256(self.text.encode()).hexdigest()
+
+
+class World:
+    def __init__(self) -> None:
+        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None  # where the ledger's fsync costs nothing
+        self._folder = Path(tempfile.mkdtemp(prefix="tallymark-model-", dir=memory))
+        self._landing = self._folder / "landing"
+        self._landing.mkdir()
+        self.now = datetime(2026, 11, 1, 10, tzinfo=UTC)
+        self.landed: list[Landed] = []
+        self.tables = {STATE: MemoryTable(sees_moves=True), LOG: MemoryTable(sees_moves=False)}
+        self.workers: list[Worker] = []
+        self.ledgers: list[Ledger] = []
+        self.believed_dead: set[str] = set()
+        self.restored = dict.fromkeys(self.tables, 0)
+        self._granted: dict[tuple[int, str], int] = {}  # ledger and table: the last fence handed out
+        self._found_broken: list[str] = []
+        self._patched = pytest.MonkeyPatch()
+        self._patched.setattr(load_module, "prepared_batch", prepared_in_memory)
+        self._patched.setattr(lease_module, "died_here", lambda holder: holder in self.believed_dead)
+        self._look_after_every_settle()
+        self.lose_ledger()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.crash()
+        for ledger in self.ledgers:
+            ledger.close()
+        self._patched.undo()
+        shutil.rmtree(self._folder)
+
+    # What happens
+
+    def land(self, ending: str = "b", key: str = "k", copy_of: int | None = None) -> None:
+        number = len(self.landed) + 1
+        text = self.landed[copy_of - 1].text if copy_of else f"{key} {number}"
+        path = self._landing / f"{number:03}.{ending}"
+        path.write_text(text)
+        os.utime(path, (_LONG_AGO, _LONG_AGO))
+        self.landed.append(Landed(number, ending, text))
+
+    def start(self, pipeline: str, work: Work = run_pipeline) -> Worker:
+        worker = Worker(f"worker-{len(self.workers)}", pipeline)
+        self.workers.append(worker)
+        job = self._job(worker, len(self.ledgers) - 1)
+        worker.start(lambda: work(job))
+        return worker
+
+    def load(self, pipeline: str, work: Work = run_pipeline) -> PipelineReport:
+        """A worker that nothing happens to."""
+        report = self.start(pipeline, work).finish()
+        assert report is not None
+        self.check()
+        return report
+
+    def pass_time(self, seconds: float = 2 * LEASE_SECONDS) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def lose_ledger(self) -> None:
+        """Workers that have the old one open go on with it."""
+        number = len(self.ledgers)
+        file = self._folder / f"ledger-{number}.db"
+        shutil.copy(_empty_ledger(), file)
+        self.ledgers.append(open_ledger(f"sqlite:///{file}", clock=lambda: self.now))
+
+    def restore(self, table: str, kept: int, *, backup: bool = False) -> None:
+        """To the state after the first `kept` of the loads that it holds."""
+        self.restored[table] += 1
+        there = self.tables[table]
+        (there.restore_backup if backup else there.restore)(kept)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.ledgers[-1]
+
+    # What must hold, always
+
+    def check(self) -> None:
+        for name, table in self.tables.items():
+            self._nothing_twice(name, table)
+            self._sequences_grow(name, table)
+            self._one_commit_per_sequence(name, table)
+            self._fences_grow(name, table)
+            self._ledger_claims_nothing_false(name, table)
+        self._later_files_win(self.tables[STATE])
+        self._no_surprise_ended_a_run()
+        if self._found_broken:
+            raise Broken("; ".join(self._found_broken))
+
+    def _nothing_twice(self, name: str, table: MemoryTable) -> None:
+        if len(set(table.contents)) < len(table.contents):
+            raise Broken(f"{name}: a content was applied twice: {[row.number for row in table.rows]}")
+
+    def _sequences_grow(self, name: str, table: MemoryTable) -> None:
+        sequences = [commit.marker.sequence for commit in table.held]
+        if sequences != sorted(set(sequences)):
+            raise Broken(f"{name}: the sequences of its loads do not grow: {sequences}")
+
+    def _one_commit_per_sequence(self, name: str, table: MemoryTable) -> None:
+        sequences = [commit.marker.sequence for commit in table.accepted]
+        if len(set(sequences)) < len(sequences):
+            raise Broken(f"{name}: two commits had one sequence: {sequences}")
+
+    def _later_files_win(self, table: MemoryTable) -> None:
+        ranks = self._ranks(STATE)
+        applied = [ranks[content] for content in table.contents]
+        if applied != sorted(applied):
+            raise Broken(f"{STATE}: files were applied in the order {applied}")
+
+    def _fences_grow(self, name: str, table: MemoryTable) -> None:
+        for number in range(len(self.ledgers)):
+            fences = [commit.marker.fence for commit in table.held if commit.ledger == number]
+            if fences != sorted(fences):
+                raise Broken(f"{name}: fences of ledger {number} went down: {fences}")
+
+    def _noting_fences(self, worker: Worker, number: int) -> Gate:
+        def gate(name: str, call: Callable[[], Any]) -> Any:
+            answer = worker.ledger_gate(name, call)
+            if name in ("acquire_lease", "raise_fence"):
+                last = self._granted.get((number, worker.pipeline), 0)
+                if answer.fence <= last:
+                    self._found_broken.append(f"{worker.pipeline}: fence {answer.fence} after {last}")
+                self._granted[number, worker.pipeline] = answer.fence
+            return answer
+
+        return gate
+
+    def _ledger_claims_nothing_false(self, name: str, table: MemoryTable) -> None:
+        """After a restore, only a claim can know: see `_look_after_every_settle`."""
+        if not self.restored[name]:
+            self._expect_proof(name, self.ledger)
+
+    def _no_surprise_ended_a_run(self) -> None:
+        for worker in self.workers:
+            for failure in worker.report.failures if worker.report else ():
+                if failure.message.startswith("unexpected error"):
+                    raise Broken(f"{worker.name}: {failure.message}")
+
+    def _look_after_every_settle(self) -> None:
+        settle = Claim.settle
+
+        def settle_and_look(claim: Claim, *, give_up: bool = True) -> None:
+            job = claim._job
+            before = dict(self.restored)
+            settle(claim, give_up=give_up)
+            if before == self.restored:
+                real = cast(Any, job.ledger)._real
+                try:
+                    self._expect_proof(job.task.table, real)
+                except Broken as error:  # the flow would take it for an error of its own
+                    self._found_broken.append(f"after a claim has settled: {error}")
+
+        self._patched.setattr(Claim, "settle", settle_and_look)
+
+    def _expect_proof(self, name: str, ledger: Ledger) -> None:
+        table = self.tables[name]
+        claimed = ledger.batch_of_hashes(f"memory:{name}", {file.content for file in self.landed})
+        if unproven := claimed.keys() - set(table.contents):
+            raise Broken(f"{name}: the ledger has {len(unproven)} contents as committed that have no marker")
+
+    # What must hold in the end
+
+    def recover_and_run_to_the_end(self) -> None:
+        """With fresh workers, while those that are still there sleep."""
+        self.pass_time(10 * 365 * 86_400)  # whatever the clock did before: every lease has run out
+        for pipeline in self.tables:
+            self.load(pipeline, recover_pipeline)
+            for _ in range(MOST_ROUNDS):
+                self.ledger.requeue(pipeline)
+                if self.load(pipeline).outcome is Outcome.NOTHING_NEW:
+                    break
+            else:
+                raise Broken(f"{pipeline}: does not come to an end")
+        self.expect_everything_once()
+
+    def let_the_sleepers_finish(self) -> None:
+        for worker in self.workers:
+            while not worker.done:
+                worker.step()
+                self.check()
+
+    def expect_everything_once(self) -> None:
+        self.check()
+        for name, table in self.tables.items():
+            wanted = self._ranks(name)
+            applied = set(table.contents)
+            if missing := wanted.keys() - applied:
+                raise Broken(f"{name}: {len(missing)} contents were never applied")
+            if open_batches := self.ledger.open_batches(f"memory:{name}"):
+                raise Broken(f"{name}: {len(open_batches)} batches are still open")
+            recorded = self.ledger.batch_of_hashes(f"memory:{name}", wanted)
+            proven = {
+                c: commit.marker.batch_id for commit in table.held for c in commit.marker.content_hashes
+            }
+            if recorded != proven:
+                raise Broken(f"{name}: the ledger says {recorded}, the markers {proven}")
+        if self.tables[STATE].values != self._expected_values():
+            raise Broken(f"{STATE}: {self.tables[STATE].values}, expected {self._expected_values()}")
+
+    def _expected_values(self) -> dict[str, int]:
+        """The oracle: files in their order, the same content only the first time."""
+        ranks = self._ranks(STATE)
+        texts = {file.content: file.text.split() for file in self.landed}
+        ordered = (texts[content] for content in sorted(ranks, key=lambda content: ranks[content]))
+        return {key: int(number) for key, number in ordered}
+
+    def _ranks(self, pipeline: str) -> dict[str, int]:
+        """Content → number of the first file that brings it to this pipeline."""
+        mine = [file for file in self.landed if pipeline in ENDINGS[file.ending]]
+        return {file.content: file.number for file in reversed(mine)}
+
+    def _job(self, worker: Worker, number: int) -> Job:
+        ledger, pipeline = self.ledgers[number], worker.pipeline
+        globs = [str(self._landing / f"*.{end}") for end, takers in ENDINGS.items() if pipeline in takers]
+        task = Task(
+            pipeline=pipeline,
+            table=pipeline,
+            settings=SETTINGS[pipeline],
+            source=SourceConfig(files=globs),
+            batch=BatchConfig(max_files=2),
+            root=self._folder,
+        )
+        destination = MemoryDestination(self.tables, lambda: self.now, number, worker.destination_gate)
+        job = Job(
+            task=task,
+            ledger=cast(Ledger, GatedLedger(ledger, self._noting_fences(worker, number))),
+            run_id=ledger.start_run("model", "run", host="here", pid=1),
+            holder=worker.name,
+            start_spark=_no_spark,
+            open_destination=lambda _: cast(Any, destination),
+            quarantine_root="",
+            clock=lambda: self.now,
+            on_event=lambda _: None,
+        )
+        vars(job)["quarantine"] = SimpleNamespace(write=lambda batch, checked: None)
+        return job
+
+
+def _no_spark() -> Any:
+    raise AssertionError("the model needs no Spark")
+
+
+_TEMPLATES: list[Path] = []
+
+
+def _empty_ledger() -> Path:
+    """Made once: migrations take longer than a whole example."""
+    if not _TEMPLATES:
+        file = Path(tempfile.mkdtemp(prefix="tallymark-model-")) / "empty.db"
+        open_ledger(f"sqlite:///{file}").close()
+        _TEMPLATES.append(file)
+    return _TEMPLATES[0]
