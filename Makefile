@@ -51,7 +51,7 @@ property: $(READY) ## Try thousands of generated tables and batches against the 
 	  tests/property tests/conformance/test_conformance_generated.py
 
 crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)
-	$(BIN)/pytest tests/crash -m 'big or not big'
+	$(BIN)/pytest -n 2 --timeout 3600 --durations=15 tests/crash -m 'big or not big'
 
 clean: ## Remove what make has made
 	rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
-import sqlite3
-import time
 from collections import Counter
-from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-import duckdb
-import psycopg
 import sqlalchemy as sa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from store import DUCKDB_FILE, SQLITE_FILE, Found, Store, naive
 
-from database_rows import duckdb_rows, postgres_rows, sqlite_rows
-from delta_rs import rows_of
 from oracle import Oracle, Row, canonical
 from tallymark.config.load import load_project
 from tallymark.ledger.schema import batch_files, batches, files, leases
-from tallymark.model.marker import Marker
 from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 
 DESTINATIONS = ("delta", "sqlite", "duckdb", "postgres")
@@ -47,15 +35,6 @@ retry: {{max_attempts: 100000}}
 {strategy}
 """
 _KEYS = 5
-
-
-@dataclass(frozen=True)
-class Found:
-    """A marker of one content, read past the product."""
-
-    content_hash: str
-    position: int  # within its batch
-    marker: Marker
 
 
 @dataclass
@@ -113,8 +92,8 @@ class Scenario:
     def _write_project(self) -> None:
         place = {
             "delta": "{type: delta, path: warehouse}",
-            "sqlite": "{type: sqlite, path: shop.db}",
-            "duckdb": "{type: duckdb, path: shop.duckdb}",
+            "sqlite": f"{{type: sqlite, path: {SQLITE_FILE}}}",
+            "duckdb": f"{{type: duckdb, path: {DUCKDB_FILE}}}",
             "postgres": f'{{type: postgres, url: "{self.url}"}}',
         }[self.destination]
         (self.root / "tallymark.yaml").write_text(
@@ -164,7 +143,7 @@ class Scenario:
         as_of = {found.content_hash: found.marker.as_of for found in markers}
         for number in range(self.count[kind]):
             path = self.root / "landing" / kind / f"{number:04}.csv"
-            at = _naive(as_of[_hash(path)])
+            at = naive(as_of[_hash(path)])
             origin = {SOURCE_FILE: path.name, SOURCE_FILE_HASH: _hash(path), INGESTED_AT: at}
             oracle.load([{**row, **origin} for row in rows_of_file(number)], as_of=at)
         return oracle.rows
@@ -204,105 +183,17 @@ class Scenario:
         with self._ledger() as ledger:
             held = ledger.scalars(sa.select(leases.c.holder).where(leases.c.holder.is_not(None))).all()
         left = [f"lease held by {holder}" for holder in held]
-        names = {self.table(kind) for kind in self.kinds}
-        match self.destination:
-            case "delta":
-                folders = {f"{self.schema}.{path.name}" for path in self._warehouse().iterdir()}
-                left += [f"folder {name}" for name in folders - names]
-            case "sqlite":
-                own = {"_tallymark_applied", "_tallymark_fence"}
-                with closing(sqlite3.connect(self.root / "shop.db")) as database:
-                    query = "SELECT name FROM sqlite_schema WHERE type = 'table'"
-                    tables = {name for (name,) in database.execute(query)}
-                left += [f"table {name}" for name in tables - names - own]
-                left += [str(path) for path in self.root.glob("shop.db-*")]
-            case "duckdb":
-                with duckdb.connect(str(self.root / "shop.duckdb")) as database:
-                    found = database.execute("SELECT schema_name || '.' || table_name FROM duckdb_tables()")
-                    left += [f"table {name}" for (name,) in found.fetchall() if not self._is_own(name)]
-                left += [str(path) for path in self.root.glob("shop.duckdb.*")]
-            case "postgres":
-                left += self._left_in_postgres()
-        return left
-
-    def _is_own(self, name: str) -> bool:
-        markers = (f"{self.schema}._tallymark_applied", f"{self.schema}._tallymark_fence")
-        return name in markers or name.removeprefix(f"{self.schema}.") in self.kinds
-
-    def _left_in_postgres(self) -> list[str]:
-        """A server notices the death of a client with some delay."""
-        deadline = time.monotonic() + 10
-        while True:
-            with psycopg.connect(self.url) as connection:
-                temporary = connection.execute(
-                    "SELECT relname FROM pg_class WHERE relpersistence = 't' AND relname LIKE '\\_tm%'"
-                ).fetchall()
-                tables = connection.execute(
-                    "SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname = %s",
-                    (self.schema,),
-                ).fetchall()
-            left = [f"temporary table {name}" for (name,) in temporary]
-            left += [f"table {name}" for (name,) in tables if not self._is_own(name)]
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.2)
+        return left + self._store.left_behind(self.kinds)
 
     def rows(self, kind: str) -> list[Row]:
-        table = self.table(kind)
-        match self.destination:
-            case "delta":
-                found = rows_of(self._warehouse() / kind)
-            case "sqlite":
-                found = sqlite_rows(self.root / "shop.db", table)
-            case "duckdb":
-                found = duckdb_rows(self.root / "shop.duckdb", table)
-            case _:
-                found = postgres_rows(self.url, table)
-        return [_comparable(row) for row in found]
+        return self._store.rows(kind)
 
     def markers(self, kind: str) -> list[Found]:
-        """Those of an absent table are none."""
-        if self.destination == "delta":
-            return self._delta_markers(kind)
-        name = self.table(kind) if self.destination == "sqlite" else kind
-        query = f"SELECT content_hash, position, marker FROM APPLIED WHERE table_name = '{name}'"
-        applied = (
-            "_tallymark_applied" if self.destination == "sqlite" else f"{self.schema}._tallymark_applied"
-        )
-        return [
-            Found(content, position, _marker(text))
-            for content, position, text in self._query(query.replace("APPLIED", applied))
-        ]
+        return self._store.markers(kind)
 
-    def _delta_markers(self, kind: str) -> list[Found]:
-        try:
-            commits = DeltaTable(str(self._warehouse() / kind)).history()
-        except TableNotFoundError:
-            return []
-        carried = [_marker(c["userMetadata"]) for c in commits if "userMetadata" in c]
-        return [
-            Found(content, position, marker)
-            for marker in carried
-            for position, content in enumerate(marker.content_hashes)
-        ]
-
-    def _query(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            match self.destination:
-                case "sqlite":
-                    with closing(sqlite3.connect(self.root / "shop.db")) as database:
-                        return database.execute(query).fetchall()
-                case "duckdb":
-                    with duckdb.connect(str(self.root / "shop.duckdb")) as database:
-                        return database.execute(query).fetchall()
-                case _:
-                    with psycopg.connect(self.url) as connection:
-                        return connection.execute(query).fetchall()  # type: ignore[call-overload,no-any-return]
-        except (sqlite3.OperationalError, duckdb.CatalogException, psycopg.errors.UndefinedTable):
-            return []
-
-    def _warehouse(self) -> Path:
-        return self.root / "warehouse" / self.schema
+    @property
+    def _store(self) -> Store:
+        return Store(self.destination, self.root, self.url, self.schema)
 
     def _ledger(self) -> sa.Connection:
         url = self.ledger_url.replace("postgresql://", "postgresql+psycopg://", 1)
@@ -332,22 +223,5 @@ def _applied_order(found: Found) -> tuple[int, int]:
     return found.marker.sequence, found.position
 
 
-def _marker(text: str) -> Marker:
-    marker = Marker.from_json(text)
-    assert marker is not None, text
-    assert json.loads(text)["tallymark"] == 1
-    return marker
-
-
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _comparable(row: Row) -> Row:
-    """Wall-clock times, and the file's name instead of its place."""
-    plain = {name: _naive(value) if isinstance(value, datetime) else value for name, value in row.items()}
-    return {**plain, SOURCE_FILE: Path(str(row[SOURCE_FILE])).name}
-
-
-def _naive(value: datetime) -> datetime:
-    return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)

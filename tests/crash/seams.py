@@ -23,7 +23,7 @@ from tallymark.destinations.sql_destination import SqlDestination
 from tallymark.flow.job import Job
 from tallymark.model.report import Event
 
-BEFORE, AFTER = "before", "after"
+BEFORE, DURING, AFTER = "before", "during", "after"
 
 # Answers of the destination that it gives without asking anybody: nothing can go wrong there.
 _NOT_A_STEP = {"table_key", "column_type", "obstacle_to_create"}
@@ -65,7 +65,7 @@ class Recorder:
 class At:
     """Acts when a point is reached for the nth time; with `for_ever`, every time from then on.
 
-    At `AFTER`, an action that raises is a lost answer: the call was done, and its caller sees an error.
+    At AFTER, an action that raises is a lost answer: the call was done, and its caller sees an error.
     """
 
     point: Point
@@ -101,6 +101,35 @@ class AtCount:
 
 def kill_self() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_soon(seconds: float) -> Callable[[], None]:
+    """The call that follows is under way when its process dies; what it asked of others goes on."""
+
+    def act() -> None:
+        timer = threading.Timer(seconds, kill_self)
+        timer.daemon = True
+        timer.start()
+
+    return act
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Writes each point down before it is acted on, so that the dead can be asked how far they came."""
+
+    descriptor: int
+
+    def __call__(self, point: Point) -> None:
+        os.write(self.descriptor, f"{point}\n".encode())
+
+
+def one_after_the_other(*hooks: Hook) -> Hook:
+    def hook(point: Point) -> None:
+        for each in hooks:
+            each(point)
+
+    return hook
 
 
 def raising(error: Callable[[], BaseException]) -> Callable[[], None]:

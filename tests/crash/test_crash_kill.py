@@ -1,60 +1,61 @@
-"""Real processes, killed with SIGKILL at random times, then run to the end."""
+"""Real processes, killed with SIGKILL before, during and after every step of a load, then run to the end."""
 
 from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from chain import Chain
+from scenarios import DESTINATIONS, KINDS, Scenario
+from tally import Tally
+from worker import SEED, Workshop
 
-from delta_rs import rows_of
+LIMIT = int(os.environ.get("TALLYMARK_KILLS", "0")) or None  # for each destination and kind
+SLICE = {"delta": 4, "sqlite": 6, "duckdb": 6, "postgres": 6}
 
-KILLS = int(os.environ.get("TALLYMARK_KILLS", "6"))
-SEED = int(os.environ.get("TALLYMARK_SEED", str(random.randrange(10**6))))
-FILES = 12
-CONFIG = """
-source: {files: 'landing/*.csv'}
-columns: [{name: id, type: bigint}, {name: value, type: bigint}]
-merge_strategy: STRATEGY
-unique_key: [id]
-batch: {max_files: 2}
-"""
+Postgres = Callable[[], str]
 
 
-def run(project: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tallymark.cli.main", "run", "--project", str(project)]
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+@pytest.fixture
+def chain_of(
+    workshop: Workshop, tally: Tally, tmp_path: Path, postgres: Postgres
+) -> Callable[[str, str], Chain]:
+    def make(destination: str, kind: str) -> Chain:
+        """With PostgreSQL, the ledger is there too."""
+        url = postgres() if destination == "postgres" else ""
+        number = iter(range(10**6))
+
+        def fresh() -> Scenario:
+            root = tmp_path / f"{destination}-{kind}-{next(number)}"
+            ledger = postgres() if destination == "postgres" else ""
+            return Scenario.build(root, destination, (kind,), postgres=url, ledger=ledger, file_count=2)
+
+        return Chain(workshop, fresh, random.Random(f"{SEED} {destination} {kind}"), tally)
+
+    return make
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_some_kills(destination: str, chain_of: Callable[[str, str], Chain], tally: Tally) -> None:
+    print(f"repeat with TALLYMARK_SEED={SEED}")
+    kind = random.Random(f"{SEED} {destination}").choice(sorted(KINDS))
+    chain = chain_of(destination, kind)
+    assert chain.kill(SLICE[destination]) == []
+    assert tally.total > 0
 
 
 @pytest.mark.big
-@pytest.mark.timeout(1800)
-def test_kills_at_random_times_lose_and_double_nothing(tmp_path: Path) -> None:
-    print(f"seed {SEED}: repeat with TALLYMARK_SEED={SEED}")
-    chance = random.Random(SEED)
-    (tmp_path / "tallymark.yaml").write_text("parallel: 2\n")
-    for name, strategy in {"appended": "append_only", "merged": "upsert"}.items():
-        folder = tmp_path / "pipelines" / name
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(CONFIG.replace("STRATEGY", strategy))
-    (tmp_path / "landing").mkdir()
-    for number in range(FILES):
-        rows = "".join(f"{key},{number}\n" for key in range(number, number + 3))
-        (tmp_path / f"landing/{number:02}.csv").write_text("id,value\n" + rows)
-    for _ in range(KILLS):
-        process = run(tmp_path)
-        time.sleep(chance.uniform(3, 40))
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert run(tmp_path).wait() == 0
-    appended = sorted((row["id"], row["value"]) for row in rows_of(tmp_path / "warehouse/appended"))
-    assert appended == sorted((key, n) for n in range(FILES) for key in range(n, n + 3))
-    merged = {row["id"]: row["value"] for row in rows_of(tmp_path / "warehouse/merged")}
-    assert merged == {key: min(key, FILES - 1) for key in range(FILES + 2)}
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_kills_at_every_step(
+    destination: str, kind: str, chain_of: Callable[[str, str], Chain], tally: Tally
+) -> None:
+    print(f"repeat with TALLYMARK_SEED={SEED}")
+    chain = chain_of(destination, kind)
+    assert chain.kill(LIMIT) == []
+    if LIMIT is None:
+        assert tally.total > 40

@@ -12,9 +12,9 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -28,7 +28,19 @@ import duckdb  # noqa: F401  isort: skip
 import psycopg  # noqa: F401  isort: skip
 import pyarrow  # noqa: F401  isort: skip
 
-from seams import At, Hook, Point, Recorder, kill_self, watched_job, watched_spark
+from seams import (
+    BEFORE,
+    DURING,
+    At,
+    Hook,
+    Point,
+    Trace,
+    kill_self,
+    kill_soon,
+    one_after_the_other,
+    watched_job,
+    watched_spark,
+)
 
 from tallymark.config.load import load_project
 from tallymark.flow.jobs import pipeline_job, select_pipelines
@@ -37,7 +49,8 @@ from tallymark.ledger import open_ledger
 from tallymark.model.report import Outcome
 from tallymark.spark import Sessions
 
-SEED = int(os.environ.get("TALLYMARK_SEED") or random.randrange(10**6))
+# In the environment, so that all processes of a test run have the same.
+SEED = int(os.environ.setdefault("TALLYMARK_SEED", str(random.randrange(10**6))))
 DONE = (Outcome.LOADED, Outcome.NOTHING_NEW)
 
 
@@ -62,14 +75,16 @@ class Jvm:
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker shall do: run these pipelines (all when none), and die at the nth passing of a point."""
+    """What a worker shall do: run these pipelines (all when none), and die at the nth passing of a point.
+    A point that is `during` a step is so many seconds after its begin."""
 
     root: Path
     pipelines: tuple[str, ...] = ()
-    die_at: str = ""
+    die_at: Point | None = None
     nth: int = 1
-    record: bool = False
+    seconds: float = 0
     parallel: int = 1
+    watched: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,7 @@ class Ended:
     exit_code: int
     outcomes: dict[str, str] = field(default_factory=dict)  # pipeline → outcome
     failures: tuple[str, ...] = ()
-    points: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()  # that it passed, in order
 
     @property
     def killed(self) -> bool:
@@ -109,12 +124,13 @@ class Workshop:
             process.kill()
             process.join()
             raise TimeoutError(f"a worker did not end within {seconds} seconds: {order}")
+        points = _points(_trace(order.root, process.pid))
         said = _answer(order.root, process.pid)
         if process.exitcode != 0 or not said.exists():
-            return Ended(process.exitcode)
+            return Ended(process.exitcode, points=points)
         told = json.loads(said.read_text())
         said.unlink()
-        return Ended(0, told["outcomes"], tuple(told["failures"]), tuple(told["points"]))
+        return Ended(0, told["outcomes"], tuple(told["failures"]), points)
 
     def run(self, order: Order) -> Ended:
         return self.wait(self.start(order), order)
@@ -143,6 +159,18 @@ def _answer(root: Path, pid: int | None) -> Path:
     return root / f".answer-{pid}.json"
 
 
+def _trace(root: Path, pid: int | None) -> Path:
+    return root / f".trace-{pid}"
+
+
+def _points(trace: Path) -> tuple[Point, ...]:
+    if not trace.exists():
+        return ()
+    text = trace.read_text()
+    trace.unlink()
+    return tuple(Point.parse(line) for line in text.splitlines())
+
+
 @contextmanager
 def _import_path() -> Iterator[None]:
     """The server of forks is started with the first process, and must find this module."""
@@ -161,16 +189,26 @@ def _work(order: Order, jvm: Jvm) -> None:
     log = os.open(order.root / "worker.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    recorder = Recorder()
-    hook: Hook = recorder if order.record else lambda point: None
-    if order.die_at:
-        hook = At(Point.parse(order.die_at), kill_self, order.nth)
-    with watched_spark(hook) if order.record or order.die_at else nullcontext():
-        ended = _load(order, jvm, hook)
-    text = json.dumps({**asdict(ended), "points": [str(point) for point in recorder.points]})
+    if order.watched:
+        hook = _hook(order)
+        with watched_spark(hook):
+            ended = _load(order, jvm, hook)
+    else:
+        ended = _load(order, jvm, lambda point: None)
+    text = json.dumps({"outcomes": ended.outcomes, "failures": ended.failures})
     _answer(order.root, os.getpid()).write_text(text)
-    sys.stdout.flush()
-    os._exit(0)
+    os._exit(ended.exit_code)
+
+
+def _hook(order: Order) -> Hook:
+    trace = Trace(os.open(_trace(order.root, os.getpid()), os.O_CREAT | os.O_WRONLY | os.O_APPEND))
+    match order.die_at:
+        case None:
+            return trace
+        case Point(step, when) if when == DURING:
+            return one_after_the_other(trace, At(Point(step, BEFORE), kill_soon(order.seconds), order.nth))
+        case point:
+            return one_after_the_other(trace, At(point, kill_self, order.nth))
 
 
 def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
@@ -212,9 +250,3 @@ class _Lazily:
     """Attaches when Spark is first asked for, as the product starts it."""
 
     isolated: Callable[[], SparkSession]
-
-
-def spread(items: Sequence[str], number: int, chance: random.Random) -> list[str]:
-    """So many of them, in their order."""
-    chosen = sorted(chance.sample(range(len(items)), min(number, len(items))))
-    return [items[index] for index in chosen]

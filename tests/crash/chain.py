@@ -1,0 +1,109 @@
+"""Kills a project's loads one after the other: each run begins with what the dead left behind."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from scenarios import Scenario
+from seams import BEFORE, DURING, Point
+from tally import Tally
+from worker import Ended, Order, Workshop
+
+KILLS_PER_PROJECT = 10
+WAITING = 2  # files, so that every run has something to do
+TRIES = 3
+# What has an effect is also killed while it is under way.
+_EFFECTS = (
+    "ledger.commit",
+    "ledger.create",
+    "prepared.commit",
+    "session.commit",
+    "spark.save",
+    "spark.sql MERGE",
+)
+_LONGEST = {"spark.": 1.5, "prepared.": 1.5}  # seconds that such a step may take
+
+
+@dataclass
+class Chain:
+    workshop: Workshop
+    fresh: Callable[[], Scenario]  # of one kind
+    chance: random.Random
+    tally: Tally
+    passed: Counter[Point] = field(default_factory=Counter)  # of the last run that came to its end
+    unreached: Counter[Point] = field(default_factory=Counter)
+
+    def kill(self, limit: int | None = None) -> list[str]:
+        """At every point that a run passes, or at so many of them; gives the differences that were found."""
+        found, points = self._clean_run()
+        waiting = self._shuffled(points)[:limit]
+        known, rare = set(points), list[Point]()
+        while (waiting or rare) and (limit is None or self.tally.total < limit):
+            scenario = self.fresh()
+            for number in range(KILLS_PER_PROJECT):
+                # What only the first load of a table passes is tried at the beginning of a project.
+                point = (
+                    rare.pop()
+                    if rare and (number == 0 or not waiting)
+                    else waiting.pop()
+                    if waiting
+                    else None
+                )
+                if point is None or (limit is not None and self.tally.total >= limit):
+                    break
+                ended = self._kill_at(scenario, point)
+                if not ended.killed:
+                    self.unreached[point] += 1
+                    rare += [point] * (self.unreached[point] < TRIES)
+                if limit is None:  # recovery passes points that a clean run does not
+                    waiting += self._shuffled(_with_during(ended.points, but=known))
+                    known.update(ended.points)
+            found += self.end_of(scenario)
+        return found
+
+    def _clean_run(self) -> tuple[list[str], list[Point]]:
+        scenario = self.fresh()
+        ended = self.workshop.run(Order(scenario.root))
+        assert ended.done, (ended, _log(scenario))
+        self.passed = Counter(ended.points)
+        return self.end_of(scenario), _with_during(ended.points)
+
+    def _kill_at(self, scenario: Scenario, point: Point) -> Ended:
+        [kind] = scenario.kinds
+        while scenario.waiting(kind) < WAITING:
+            scenario.drop(kind)
+        reached = Point(point.step, BEFORE) if point.when == DURING else point
+        nth = 1 if self.unreached[point] else self.chance.randint(1, max(1, self.passed[reached] // WAITING))
+        longest = next((s for start, s in _LONGEST.items() if point.step.startswith(start)), 0.02)
+        order = Order(scenario.root, die_at=point, nth=nth, seconds=self.chance.uniform(0, longest))
+        ended = self.workshop.run(order)
+        if ended.killed:
+            self.tally.add(scenario.destination, str(point))
+        assert not any("unexpected" in text for text in ended.failures), (point, ended.failures)
+        return ended
+
+    def end_of(self, scenario: Scenario) -> list[str]:
+        """Runs the project to its end, compares, and removes it if all is well."""
+        ended = self.workshop.finish(scenario.root)
+        found = scenario.differences()
+        if not ended.done:
+            found.append(f"{scenario.destination}: never came to its end: {ended} {_log(scenario)}")
+        if not found:
+            scenario.remove()
+        return found
+
+    def _shuffled(self, points: Sequence[Point]) -> list[Point]:
+        return self.chance.sample(points, len(points))
+
+
+def _with_during(points: Sequence[Point], but: set[Point] | None = None) -> list[Point]:
+    distinct = [point for point in dict.fromkeys(points) if point not in (but or ())]
+    under_way = [p for p in distinct if p.when == BEFORE and p.step.startswith(_EFFECTS)]
+    return [*distinct, *(Point(p.step, DURING) for p in under_way)]
+
+
+def _log(scenario: Scenario) -> str:
+    return (scenario.root / "worker.log").read_text()[-2000:]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tally import Tally, summary
+from worker import SEED, Workshop
+
+from tallymark.spark import Sessions
+
+
+@pytest.fixture(scope="session")
+def workshop(sessions: Sessions) -> Workshop:
+    return Workshop(sessions.isolated())
+
+
+@pytest.fixture
+def tally(record_property: Callable[[str, object], None]) -> Iterator[Tally]:
+    made = Tally(record_property)
+    yield made
+    made.close()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    if lines := summary(reports):
+        terminalreporter.section(f"kills, repeat with TALLYMARK_SEED={SEED}")
+        for line in lines:
+            terminalreporter.write_line(line)
