@@ -44,8 +44,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
             "spark.sql.shuffle.partitions": 2,
             "spark.sql.warehouse.dir": str(Path(home) / "catalog"),
             "spark.driver.memory": "2g",
-            # Tiny data: compiling queries and optimising hot code costs more than it saves.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+            # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
+            # suite runs for minutes, mostly in the planning of queries.)
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": False,
