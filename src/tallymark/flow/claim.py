@@ -53,7 +53,7 @@ class Claim:
     def __init__(self, job: Job, lease: HeldLease):
         self._job = job
         self.lease = lease
-        self._retries: list[Batch] = []
+        self.retries: list[Batch] = []  # left open by an earlier worker
         self._table_sequence = 0
         self._max_files = job.task.max_files
         self._set_aside: set[str] = set()
@@ -78,7 +78,7 @@ class Claim:
     def _undo_above(self, sequence: int) -> None:
         job = self._job
         gone = Failure("TM508", f"{job.task.table} no longer holds this load", "it is loaded again", True)
-        self.undone = job.ledger.undo_batches(self.lease.lease, above_sequence=sequence, error=gone)
+        self.undone += job.ledger.undo_batches(self.lease.lease, above_sequence=sequence, error=gone)
         if self.undone:
             discover(job)  # their files may have vanished since they were loaded
 
@@ -101,13 +101,13 @@ class Claim:
         elif give_up and batch.attempt >= job.task.max_attempts:
             job.ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
         else:
-            self._retries.append(batch)
+            self.retries.append(batch)
 
     def next_retry(self) -> Batch | None:
         """What an earlier worker left open goes before anything newer."""
-        if not self._retries:
+        if not self.retries:
             return None
-        open_batch = self._retries.pop(0)
+        open_batch = self.retries.pop(0)
         return self._job.ledger.retry_batch(self.lease.lease, open_batch.id, self._job.run_id)
 
     def next_batch(self) -> Batch | None:

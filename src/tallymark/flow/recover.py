@@ -17,9 +17,8 @@ def recover_pipeline(job: Job) -> PipelineReport:
     try:
         tally.discovery = discover(job).report
         with claim_table(job) as claim:
-            tally.recovered = claim.recovered
+            tally.recovered, tally.undone, tally.still_open = claim.recovered, claim.undone, claim.retries
             claim.settle(give_up=False)
-            tally.tell_of_undone(claim.undone)
             tally.settle_markers()
     except TallymarkError as error:
         tally.failed(error)

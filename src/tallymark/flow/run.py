@@ -40,9 +40,8 @@ def run_pipeline(job: Job) -> PipelineReport:
         tally.tell_of_stuck_files(found)
         if work_is_waiting(job, found):
             with claim_table(job) as claim:
-                tally.recovered = claim.recovered
+                tally.recovered, tally.undone = claim.recovered, claim.undone
                 claim.settle()
-                tally.tell_of_undone(claim.undone)
                 load_all(job, claim, tally, found)
                 tally.settle_markers()
     except TallymarkError as error:
@@ -121,6 +120,8 @@ class Tally:
     discovery: Discovery = field(default_factory=Discovery)
     receipts: list[Receipt] = field(default_factory=list)
     recovered: list[Receipt] = field(default_factory=list)
+    undone: list[Batch] = field(default_factory=list)
+    still_open: list[Batch] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     held_back: tuple[str, ...] = ()
@@ -148,15 +149,6 @@ class Tally:
                 )
             )
 
-    def tell_of_undone(self, batches: Sequence[Batch]) -> None:
-        if not batches:
-            return
-        files = sum(len(batch.files) for batch in batches)
-        self.warnings.append(
-            f"{self.job.task.table} was restored or made anew: {len(batches)} batches with {files} files "
-            f"that it no longer holds wait again (first {batches[0].id})"
-        )
-
     def failed(self, error: TallymarkError) -> None:
         if isinstance(error, LeaseHeld):
             self.busy = True
@@ -179,6 +171,8 @@ class Tally:
             receipts=tuple(self.receipts),
             discovery=self.discovery,
             recovered=tuple(self.recovered),
+            undone=tuple(batch.id for batch in self.undone),
+            still_open=tuple(batch.id for batch in self.still_open),
             failures=tuple(self.failures),
             held_back=self.held_back,
             warnings=tuple(self.warnings),

@@ -48,6 +48,8 @@ class PipelineReport:
     receipts: tuple[Receipt, ...] = ()
     discovery: Discovery = Discovery()
     recovered: tuple[Receipt, ...] = ()  # commits that an earlier worker made and did not record
+    undone: tuple[str, ...] = ()  # batches that the table no longer holds: their files wait again
+    still_open: tuple[str, ...] = ()  # batches that were not committed: the next run tries them first
     failures: tuple[Failure, ...] = ()
     held_back: tuple[str, ...] = ()  # files that wait behind a failed one, since order matters
     warnings: tuple[str, ...] = ()

@@ -66,6 +66,8 @@ FAILED = PipelineReport(
     table="silver.items",
     outcome=Outcome.FAILED,
     failures=(FAILURE,),
+    undone=("20261101T101500Z-0000000a",),
+    still_open=("20261101T101500Z-0000000b", "20261101T101500Z-0000000c"),
     held_back=("landing/items/4.csv",),
 )
 PLAN = PlanReport(

@@ -49,6 +49,12 @@ def test_a_busy_table_is_no_failure(failed_run: RunReport) -> None:
     assert "another worker writes this table" in text_of(answer)
 
 
+def test_what_was_undone_or_is_still_open_is_told(failed_run: RunReport) -> None:
+    text = text_of(output.recover(failed_run.pipelines))
+    assert "the table no longer holds 1 load, since it was restored or made anew" in text
+    assert "2 batches not committed; the next run tries first: 20261101T101500Z-0000000b, 2026" in text
+
+
 def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(["plan", "--sql"], capsys).splitlines() == [
         "silver.orders → table silver.orders",

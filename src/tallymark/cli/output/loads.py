@@ -87,6 +87,19 @@ def _notes(report: PipelineReport) -> Iterator[Block]:
     if report.recovered:
         done = words.plural(len(report.recovered), "commit")
         yield Line(f"{name}: recorded {done} that an earlier run had made without recording it", Tone.GOOD)
+    if report.undone:
+        lost = words.plural(len(report.undone), "load")
+        yield Line(
+            f"{name}: the table no longer holds {lost}, since it was restored or made anew; their files "
+            f"are loaded again: {words.names(report.undone)}",
+            Tone.WARN,
+        )
+    if report.still_open:
+        left = words.plural(len(report.still_open), "batch")
+        yield Line(
+            f"{name}: {left} not committed; the next run tries first: {words.names(report.still_open)}",
+            Tone.WARN,
+        )
     for copy, original in report.discovery.duplicates:
         text = f"{name}: {words.path(copy)} repeats {words.path(original)}: recorded, not loaded"
         yield Line(text, Tone.DIM)

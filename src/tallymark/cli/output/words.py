@@ -18,7 +18,8 @@ def number(value: int) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}s"
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number(count)} {noun}" if count == 1 else f"{number(count)} {noun}{ending}"
 
 
 def seconds(value: float) -> str:
