@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import copy
 import os
+from pathlib import Path
 
 import pytest
 from bench import Bench
 from enrolled import DESTINATIONS, Surroundings
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -20,8 +21,8 @@ from generated import CODES, event, row, timed
 from oracle import Oracle, Row, Tied, canonical
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
 
-TOGETHER = 20
-TABLES = int(os.environ.get("TALLYMARK_TABLES", "1"))
+MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
+EXAMPLES = 100 if MANY else 20
 SCHEMA = "example bigint, k1 bigint, k2 string, value string, at bigint"
 FEED = "op string, example bigint, k1 bigint, k2 string, value string, at bigint, extra bigint"
 KEY = ("example", "k1", "k2")
@@ -55,31 +56,31 @@ def test_generated_batches(
     kind: str,
     strategy: str,
     spark: SparkSession,
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    if kind != "sqlite" and TABLES == 1:
+    if kind != "sqlite" and not MANY:
         pytest.skip("make property runs it")
     merge, rows = STRATEGIES[strategy]
-    three_batches = st.lists(st.lists(rows, max_size=4), min_size=3, max_size=3)
+    around = Surroundings(spark, tmp_path, request.getfixturevalue("postgres") if kind == "postgres" else str)
+    follow(Bench(spark, DESTINATIONS[kind].make(around)), merge, generated(rows))
 
-    @given(examples=st.lists(three_batches, min_size=TOGETHER, max_size=TOGETHER))
+
+def generated(rows: st.SearchStrategy[Row]) -> list[list[list[Row]]]:
+    found = []
+
+    @given(batches=st.lists(st.lists(rows, max_size=4), min_size=3, max_size=3))
     @settings(
-        max_examples=TABLES,
+        max_examples=EXAMPLES,
         deadline=None,
-        phases=[Phase.generate],  # shrinking would take hours
-        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],  # they are only gathered here: nothing can fail, so nothing shrinks
         derandomize=True,
     )
-    def check(examples: list[list[list[Row]]]) -> None:
-        around = Surroundings(
-            spark,
-            tmp_path_factory.mktemp("table"),
-            request.getfixturevalue("postgres") if kind == "postgres" else str,
-        )
-        follow(Bench(spark, DESTINATIONS[kind].make(around)), merge, examples)
+    def gather(batches: list[list[Row]]) -> None:
+        found.append(batches)
 
-    check()
+    gather()
+    return found
 
 
 def follow(bench: Bench, merge: MergeSettings, examples: list[list[list[Row]]]) -> None:
