@@ -7,29 +7,115 @@ TALLYMARK_EXAMPLES=5000 explores more.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from gated_worker import Order, Worker
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from model_world import ENDINGS, LOG, STATE, World
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from model_world import ENDINGS, LOG, STATE, Work, World
 
 from tallymark.flow.lease import LEASE_SECONDS
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.run import run_pipeline
 
-EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "25"))
-MOST_FILES = 4
+EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "20"))
+STEPS = 16
+MOST_FILES = 8
 MOST_WORKERS = 3
-FAULTS = [Order.REFUSE, Order.LOSE_ANSWER, Order.CRASH]
+MOST_LEDGERS = 3
 # Where the protocol is most vulnerable: a schedule gets there at once instead of by luck.
-GATES = ["register", "forget_vanished", "acquire_lease", "open_batches", "applied", "create_batch"]
-GATES += ["renew_lease", "commit", "commit_batch", "release_lease"]
+GATES = ["register", "forget_vanished", "acquire_lease", "applied", "create_batch", "renew_lease"]
+GATES += ["commit", "commit", "commit_batch", "commit_batch", "release_lease"]
 
-endings = st.sampled_from([*ENDINGS, "b", "s"])
+
+@dataclass(frozen=True)
+class FileLands:
+    ending: str
+    key: str
+    copy_of: int | None  # the same content under another name
+
+
+@dataclass(frozen=True)
+class Run:
+    new_file: FileLands | None  # right before it, so that there is something to do
+    pipeline: str
+    pause_at: str | None
+    then: Order | None  # None: stays there
+    leases_run_out_first: bool
+
+
+@dataclass(frozen=True)
+class Recover:
+    pipeline: str
+
+
+@dataclass(frozen=True)
+class GoOn:
+    worker: int
+    order: Order
+    until: str | None  # None: a single step
+
+
+@dataclass(frozen=True)
+class TakenForDead:
+    """Two machines of one name."""
+
+    worker: int
+
+
+@dataclass(frozen=True)
+class ClockJumps:
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SomebodyElseWrites:
+    table: str
+
+
+@dataclass(frozen=True)
+class LedgerIsLost:
+    pass
+
+
+@dataclass(frozen=True)
+class TableIsRestored:
+    """Not under a worker's hands: see test_a_restore_while_a_worker_is_at_its_commit."""
+
+    table: str
+    undone: int
+    backup: bool
+
+
 pipelines = st.sampled_from([STATE, STATE, LOG])
-which = st.integers(0, MOST_WORKERS - 1)
-some = st.integers(0, MOST_FILES)
+workers = st.integers(0, MOST_WORKERS - 1)
+gates = st.sampled_from(GATES)
+often = st.sampled_from([True, True, True, False])
+lands = st.builds(
+    FileLands,
+    st.sampled_from([*ENDINGS, "b", "s"]),
+    st.sampled_from("kq"),
+    st.sampled_from([None, None, None, 1, 2]),
+)
+arrives = st.sampled_from([True, True, False]).flatmap(lambda new: lands if new else st.none())
+whole = st.builds(Run, arrives, pipelines, st.none(), st.just(Order.GO), often)
+paused = st.builds(Run, arrives, pipelines, gates, st.none(), often)
+disturbed = st.builds(Run, arrives, pipelines, gates, st.sampled_from([*Order, Order.CRASH]), often)
+woken = st.builds(GoOn, workers, st.sampled_from([Order.GO, *Order]), st.none() | gates | st.just("end"))
+rare = (
+    st.builds(Recover, pipelines)
+    | st.builds(TakenForDead, workers)
+    | st.builds(
+        ClockJumps, st.sampled_from([1, 0.5 * LEASE_SECONDS, -0.5 * LEASE_SECONDS, -5 * LEASE_SECONDS])
+    )
+    | st.builds(SomebodyElseWrites, st.sampled_from([STATE, LOG]))
+    | st.builds(LedgerIsLost)
+    | st.builds(TableIsRestored, st.sampled_from([STATE, STATE, LOG]), st.integers(1, 2), st.booleans())
+)
+# Not a rule for each: hypothesis switches most rules off in most examples, and nothing much happens then.
+kinds = st.sampled_from([lands, whole, paused, paused, disturbed, disturbed, woken, woken, rare, rare])
+events = kinds.flatmap(lambda kind: kind)
 
 
 class Protocol(RuleBasedStateMachine):
@@ -37,82 +123,33 @@ class Protocol(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
 
-    @initialize(ending=endings)
-    def a_first_file(self, ending: str) -> None:
-        self.world.land(ending)
-
-    @precondition(lambda self: len(self.world.landed) < MOST_FILES)
-    @rule(ending=endings, key=st.sampled_from("kq"))
-    def a_file_lands(self, ending: str, key: str) -> None:
-        self.world.land(ending, key)
-
-    @precondition(lambda self: len(self.world.landed) < MOST_FILES)
-    @rule(ending=endings, number=some)
-    def the_same_content_lands_under_another_name(self, ending: str, number: int) -> None:
-        self.world.land(ending, copy_of=number % len(self.world.landed) + 1)
-
-    @precondition(lambda self: len(self.live) < MOST_WORKERS)
-    @rule(pipeline=pipelines, gate=st.none() | st.sampled_from(GATES))
-    def a_worker_starts(self, pipeline: str, gate: str | None) -> None:
-        worker = self.world.start(pipeline)
-        if gate and worker.gate != gate:
-            worker.run_until(gate)
-
-    @precondition(lambda self: len(self.live) < MOST_WORKERS)
-    @rule(pipeline=pipelines)
-    def somebody_recovers(self, pipeline: str) -> None:
-        self.world.start(pipeline, recover_pipeline)
-
-    @precondition(lambda self: self.live)
-    @rule(number=which)
-    def a_worker_takes_a_step(self, number: int) -> None:
-        self.worker(number).step()
-
-    @precondition(lambda self: self.live)
-    @rule(number=which, gate=st.sampled_from(GATES))
-    def a_worker_goes_on_until(self, number: int, gate: str) -> None:
-        self.worker(number).run_until(gate)
-
-    @precondition(lambda self: self.live)
-    @rule(number=which)
-    def a_worker_goes_on_to_its_end(self, number: int) -> None:
-        self.worker(number).finish()
-
-    @precondition(lambda self: self.live)
-    @rule(number=which, fault=st.sampled_from(FAULTS))
-    def something_happens_to_a_call(self, number: int, fault: Order) -> None:
-        self.worker(number).step(fault)
-
-    @rule()
-    def leases_run_out(self) -> None:
-        self.world.pass_time()
-
-    @rule(seconds=st.sampled_from([1, LEASE_SECONDS / 2, -LEASE_SECONDS / 2, -5 * LEASE_SECONDS]))
-    def the_clock_jumps(self, seconds: float) -> None:
-        self.world.pass_time(seconds)
-
-    @precondition(lambda self: self.live)
-    @rule(number=which)
-    def a_worker_is_taken_for_dead(self, number: int) -> None:
-        """Two machines of one name."""
-        self.world.believed_dead.add(self.worker(number).name)
-
-    @rule(table=st.sampled_from([STATE, LOG]))
-    def somebody_else_writes(self, table: str) -> None:
-        self.world.tables[table].foreign_commit()
-
-    @precondition(lambda self: len(self.world.ledgers) < 3)
-    @rule()
-    def the_ledger_is_lost(self) -> None:
-        self.world.lose_ledger()
-
-    @precondition(lambda self: not self.live)
-    @rule(table=st.sampled_from([STATE, LOG]), undone=st.integers(1, 2), backup=st.booleans())
-    def the_table_is_restored(self, table: str, undone: int, backup: bool) -> None:
-        """Not under a worker's hands: see test_a_restore_while_a_worker_is_at_its_commit."""
-        kept = len(self.world.tables[table].held) - undone
-        if kept >= 0:
-            self.world.restore(table, kept, backup=backup)
+    @rule(event=events)
+    def then(self, event: object) -> None:
+        world = self.world
+        match event:
+            case FileLands() if len(world.landed) < MOST_FILES:
+                self.land(event)
+            case Run():
+                self.run(event)
+            case Recover(pipeline):
+                self.start(pipeline, True, recover_pipeline).finish()
+            case GoOn(number, order, gate) if self.live:
+                worker = self.worker(number)
+                worker.step(order)
+                if gate and not worker.done:
+                    worker.run_until(gate)
+            case TakenForDead(number) if self.live:
+                world.believed_dead.add(self.worker(number).name)
+            case ClockJumps(seconds):
+                world.pass_time(seconds)
+            case SomebodyElseWrites(table):
+                world.tables[table].foreign_commit()
+            case LedgerIsLost() if len(world.ledgers) < MOST_LEDGERS:
+                world.lose_ledger()
+            case TableIsRestored(table, undone, backup) if not self.live:
+                world.restore(table, max(0, len(world.tables[table].held) - undone), backup=backup)
+            case _:  # nobody there to do it
+                pass
 
     @invariant()
     def the_promise_holds(self) -> None:
@@ -126,6 +163,27 @@ class Protocol(RuleBasedStateMachine):
         finally:
             self.world.close()
 
+    def land(self, file: FileLands) -> None:
+        known = file.copy_of and file.copy_of <= len(self.world.landed)
+        self.world.land(file.ending, file.key, file.copy_of if known else None)
+
+    def run(self, event: Run) -> None:
+        if event.new_file and len(self.world.landed) < MOST_FILES:
+            self.land(event.new_file)
+        if len(self.live) == MOST_WORKERS:
+            return
+        worker = self.start(event.pipeline, event.leases_run_out_first)
+        if event.pause_at:
+            worker.run_until(event.pause_at)
+        if event.then:
+            worker.step(event.then)
+            worker.finish()
+
+    def start(self, pipeline: str, waited: bool, work: Work = run_pipeline) -> Worker:
+        if waited:
+            self.world.pass_time()
+        return self.world.start(pipeline, work)
+
     @property
     def live(self) -> list[Worker]:
         return [worker for worker in self.world.workers if not worker.done]
@@ -137,7 +195,7 @@ class Protocol(RuleBasedStateMachine):
 TestProtocol = Protocol.TestCase
 TestProtocol.settings = settings(
     max_examples=EXAMPLES,
-    stateful_step_count=30,
+    stateful_step_count=STEPS,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

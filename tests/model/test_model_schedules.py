@@ -192,6 +192,28 @@ def test_what_a_restore_has_undone_goes_before_an_open_batch(world: World) -> No
     assert applied(world) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("gate", ["undo_batches", "fail_batch", "known_files"])
+def test_dying_while_a_restore_is_settled(world: World, gate: str) -> None:
+    for _ in range(2):
+        world.land()
+        world.load(STATE)
+    world.land()
+    for_ever_open = world.start(STATE)
+    for_ever_open.run_until("commit")
+    for_ever_open.crash()
+    world.pass_time()
+    world.restore(STATE, kept=1)
+    settling = world.start(STATE)
+    settling.run_until("acquire_lease")
+    settling.run_until(gate)
+    settling.step()
+    settling.crash()
+    world.pass_time()
+    world.load(STATE)
+    world.recover_and_run_to_the_end()
+    assert applied(world) == [1, 2, 3]
+
+
 @pytest.mark.xfail(strict=True, reason="a load over a restored table hides what the restore undid")
 @pytest.mark.parametrize("table", [STATE, LOG])
 def test_a_restore_while_a_worker_is_at_its_commit(world: World, table: str) -> None:

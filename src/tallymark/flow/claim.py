@@ -70,9 +70,11 @@ class Claim:
         markers = job.destination.applied(job.task.table, asked)
         self._table_sequence = markers.last_sequence
         self.lease.raise_fence(markers.last_fence)
-        self._undo_above(markers.held_sequence)
+        last = ledger.last_receipt(job.table_key)
+        gone_back = last is not None and last.sequence > markers.held_sequence
         for batch in open_batches:
-            self._settle_open(batch, markers, give_up=give_up)
+            self._settle_open(batch, markers, give_up=give_up, gone_back=gone_back)
+        self._undo_above(markers.held_sequence)
         self._adopt(markers)
 
     def _undo_above(self, sequence: int) -> None:
@@ -82,7 +84,7 @@ class Claim:
         if self.undone:
             discover(job)  # their files may have vanished since they were loaded
 
-    def _settle_open(self, batch: Batch, markers: TableMarkers, *, give_up: bool) -> None:
+    def _settle_open(self, batch: Batch, markers: TableMarkers, *, give_up: bool, gone_back: bool) -> None:
         job = self._job
         found = [markers.by_hash.get(content_hash) for content_hash in batch.content_hashes]
         # Files that another batch has applied (of a late writer, of another ledger) are recorded as its own.
@@ -94,9 +96,10 @@ class Claim:
                 f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
                 hint=f"run `tallymark run {batch.pipeline}` first",
             )
-        elif any(found) or markers.last_sequence >= batch.sequence or self.undone:
+        elif any(found) or markers.last_sequence >= batch.sequence or gone_back:
             # Another writer applied some of it, or has used its number, so that it can never commit; or
-            # what the table no longer holds goes before it: what is not applied becomes a new batch.
+            # what the table no longer holds goes before it, and is undone only when no open batch is left
+            # that whoever comes after a crash would take first. What is not applied becomes a new batch.
             self._release(batch)
         elif give_up and batch.attempt >= job.task.max_attempts:
             job.ledger.fail_batch(self.lease.lease, batch.id, _gave_up(batch))
