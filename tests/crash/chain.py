@@ -24,7 +24,7 @@ _EFFECTS = (
     "spark.save",
     "spark.sql MERGE",
 )
-_LONGEST = {"spark.": 1.5, "prepared.": 1.5}  # seconds that such a step may take
+_LONGEST, _SHORT = 1.5, 0.02  # seconds until such a step is killed: of Spark, of a database
 
 
 @dataclass
@@ -34,35 +34,39 @@ class Chain:
     chance: random.Random
     tally: Tally
     passed: Counter[Point] = field(default_factory=Counter)  # of the last run that came to its end
-    unreached: Counter[Point] = field(default_factory=Counter)
+    aims: set[Point] = field(default_factory=set)  # the points of a clean run
+    unreached: Counter[Point] = field(default_factory=Counter)  # how often a run ended without passing it
 
     def kill(self, limit: int | None = None) -> list[str]:
         """At every point that a run passes, or at so many of them; gives the differences that were found."""
         found, points = self._clean_run()
-        waiting = self._shuffled(points)[:limit]
+        waiting = self._shuffled(points)
+        if limit is not None:  # a small sample has half of its kills around what changes something
+            waiting.sort(key=lambda point: point.step.startswith(_EFFECTS))
+            waiting = [*waiting[: limit - limit // 2], *waiting[-(limit // 2) :]]
+        self.aims = set(points)
         known, rare = set(points), list[Point]()
         while (waiting or rare) and (limit is None or self.tally.total < limit):
             scenario = self.fresh()
             for number in range(KILLS_PER_PROJECT):
                 # What only the first load of a table passes is tried at the beginning of a project.
-                point = (
-                    rare.pop()
-                    if rare and (number == 0 or not waiting)
-                    else waiting.pop()
-                    if waiting
-                    else None
-                )
-                if point is None or (limit is not None and self.tally.total >= limit):
+                source = rare if rare and number == 0 else waiting
+                if not source or (limit is not None and self.tally.total >= limit):
                     break
+                point = source.pop()
                 ended = self._kill_at(scenario, point)
-                if not ended.killed:
-                    self.unreached[point] += 1
-                    rare += [point] * (self.unreached[point] < TRIES)
+                if not ended.killed and self.unreached[point] < TRIES:
+                    (rare if point in self.aims else waiting).append(point)
                 if limit is None:  # recovery passes points that a clean run does not
                     waiting += self._shuffled(_with_during(ended.points, but=known))
                     known.update(ended.points)
             found += self.end_of(scenario)
         return found
+
+    @property
+    def missed(self) -> set[Point]:
+        """Points of a clean run at which nobody could be killed. A step can be over sooner than its kill."""
+        return {p for p in self.aims if self.unreached[p] >= TRIES and p.when != DURING}
 
     def _clean_run(self) -> tuple[list[str], list[Point]]:
         scenario = self.fresh()
@@ -77,11 +81,13 @@ class Chain:
             scenario.drop(kind)
         reached = Point(point.step, BEFORE) if point.when == DURING else point
         nth = 1 if self.unreached[point] else self.chance.randint(1, max(1, self.passed[reached] // WAITING))
-        longest = next((s for start, s in _LONGEST.items() if point.step.startswith(start)), 0.02)
+        longest = _LONGEST if scenario.destination == "delta" and "ledger" not in point.step else _SHORT
         order = Order(scenario.root, die_at=point, nth=nth, seconds=self.chance.uniform(0, longest))
         ended = self.workshop.run(order)
         if ended.killed:
             self.tally.add(scenario.destination, str(point))
+        else:
+            self.unreached[point] += 1
         assert not any("unexpected" in text for text in ended.failures), (point, ended.failures)
         return ended
 
