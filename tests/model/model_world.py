@@ -22,6 +22,7 @@ from gated_worker import GatedLedger, Worker
 from memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
 
 from tallymark.config.pipeline import BatchConfig, SourceConfig
+from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module
 from tallymark.flow.claim import Claim
@@ -36,7 +37,9 @@ from tallymark.model.settings import MergeSettings, Strategy
 STATE, LOG = "state", "log"  # merged by key, in order; appended to, in any order
 ENDINGS = {"s": (STATE,), "l": (LOG,), "b": (STATE, LOG)}  # of a file's name: which pipelines take it
 SETTINGS = {STATE: MergeSettings(Strategy.UPSERT, ("key",)), LOG: MergeSettings(Strategy.APPEND_ONLY)}
-MOST_ROUNDS = 12
+NEED_LEASE = {"create_batch", "retry_batch", "commit_batch", "fail_batch", "undo_batches", "renew_lease"}
+MOST_ROUNDS = 6
+HINDERED = {error.code for error in (Fenced, CommitUnknown, LedgerError, LeaseHeld, LeaseLost)}
 _MEMORY = "/dev/shm"
 _LONG_AGO = 946_684_800  # files are older than any clock that jumps
 
@@ -71,7 +74,7 @@ class World:
         self.ledgers: list[Ledger] = []
         self.believed_dead: set[str] = set()
         self.restored = dict.fromkeys(self.tables, 0)
-        self._granted: dict[tuple[int, str], int] = {}  # ledger and table: the last fence handed out
+        self._granted: dict[tuple[int, str], tuple[int, str]] = {}  # ledger and table: last fence, its holder
         self._found_broken: list[str] = []
         self._patched = pytest.MonkeyPatch()
         self._patched.setattr(load_module, "prepared_batch", prepared_in_memory)
@@ -171,17 +174,22 @@ class World:
             if fences != sorted(fences):
                 raise Broken(f"{name}: fences of ledger {number} went down: {fences}")
 
-    def _noting_fences(self, worker: Worker, number: int) -> Gate:
-        def gate(name: str, call: Callable[[], Any]) -> Any:
-            answer = worker.ledger_gate(name, call)
+    def _watched(self, worker: Worker, number: int) -> Gate:
+        """Fences only grow, and who has lost the lease writes nothing into the ledger."""
+        lease = (number, worker.pipeline)
+
+        def look(name: str, call: Callable[[], Any]) -> Any:
+            answer = call()
+            last, holder = self._granted.get(lease, (0, ""))
             if name in ("acquire_lease", "raise_fence"):
-                last = self._granted.get((number, worker.pipeline), 0)
                 if answer.fence <= last:
                     self._found_broken.append(f"{worker.pipeline}: fence {answer.fence} after {last}")
-                self._granted[number, worker.pipeline] = answer.fence
+                self._granted[lease] = (answer.fence, worker.name)
+            elif name in NEED_LEASE and holder != worker.name:
+                self._found_broken.append(f"{worker.name}: {name} without the lease, which {holder} has")
             return answer
 
-        return gate
+        return lambda name, call: worker.ledger_gate(name, lambda: look(name, call))
 
     def _ledger_claims_nothing_false(self, name: str, table: MemoryTable) -> None:
         """After a restore, only a claim can know: see `_look_after_every_settle`."""
@@ -222,14 +230,27 @@ class World:
         """With fresh workers, while those that are still there sleep."""
         self.pass_time(10 * 365 * 86_400)  # whatever the clock did before: every lease has run out
         for pipeline in self.tables:
-            self.load(pipeline, recover_pipeline)
+            self._load_unhindered(pipeline, recover_pipeline)
+            self._no_open_batch_is_applied(pipeline)
             for _ in range(MOST_ROUNDS):
                 self.ledger.requeue(pipeline)
-                if self.load(pipeline).outcome is Outcome.NOTHING_NEW:
+                if self._load_unhindered(pipeline).outcome is Outcome.NOTHING_NEW:
                     break
             else:
                 raise Broken(f"{pipeline}: does not come to an end")
         self.expect_everything_once()
+
+    def _load_unhindered(self, pipeline: str, work: Work = run_pipeline) -> PipelineReport:
+        """Nobody else is awake, so nobody can be in its way."""
+        report = self.load(pipeline, work)
+        if hindered := [f.message for f in report.failures if f.code in HINDERED]:
+            raise Broken(f"{pipeline}: a fresh worker was stopped: {hindered}")
+        return report
+
+    def _no_open_batch_is_applied(self, name: str) -> None:
+        held = {commit.marker.batch_id for commit in self.tables[name].held}
+        if {batch.id for batch in self.ledger.open_batches(f"memory:{name}")} & held:
+            raise Broken(f"{name}: a batch that the table holds is open after recovery")
 
     def let_the_sleepers_finish(self) -> None:
         for worker in self.workers:
@@ -281,7 +302,7 @@ class World:
         destination = MemoryDestination(self.tables, lambda: self.now, number, worker.destination_gate)
         job = Job(
             task=task,
-            ledger=cast(Ledger, GatedLedger(ledger, self._noting_fences(worker, number))),
+            ledger=cast(Ledger, GatedLedger(ledger, self._watched(worker, number))),
             run_id=ledger.start_run("model", "run", host="here", pid=1),
             holder=worker.name,
             start_spark=_no_spark,
