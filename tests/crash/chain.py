@@ -13,7 +13,7 @@ from tally import Tally
 from worker import Ended, Order, Workshop
 
 KILLS_PER_PROJECT = 10
-WAITING = 2  # files, so that every run has something to do
+LEAST, MOST = 2, 4  # files that wait: every run has something to do, and something newer than the dead had
 TRIES = 3
 # What has an effect is also killed while it is under way.
 _EFFECTS = (
@@ -77,10 +77,11 @@ class Chain:
 
     def _kill_at(self, scenario: Scenario, point: Point) -> Ended:
         [kind] = scenario.kinds
-        while scenario.waiting(kind) < WAITING:
+        waiting = scenario.waiting(kind)
+        for _ in range(max(LEAST - waiting, 1 if waiting < MOST else 0)):
             scenario.drop(kind)
         reached = Point(point.step, BEFORE) if point.when == DURING else point
-        nth = 1 if self.unreached[point] else self.chance.randint(1, max(1, self.passed[reached] // WAITING))
+        nth = 1 if self.unreached[point] else self.chance.randint(1, max(1, self.passed[reached] // LEAST))
         longest = _LONGEST if scenario.destination == "delta" and "ledger" not in point.step else _SHORT
         order = Order(scenario.root, die_at=point, nth=nth, seconds=self.chance.uniform(0, longest))
         ended = self.workshop.run(order)

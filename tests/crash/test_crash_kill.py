@@ -15,6 +15,7 @@ from worker import SEED, Workshop
 
 LIMIT = int(os.environ.get("TALLYMARK_KILLS", "0")) or None  # for each destination and kind
 SLICE = {"delta": 4, "sqlite": 6, "duckdb": 6, "postgres": 6}
+SMALL_BATCHES = "batch: {max_files: 2}"  # so that something newer waits behind what the dead left open
 
 Postgres = Callable[[], str]
 
@@ -31,7 +32,10 @@ def chain_of(
         def fresh() -> Scenario:
             root = tmp_path / f"{destination}-{kind}-{next(number)}"
             ledger = postgres() if destination == "postgres" else ""
-            return Scenario.build(root, destination, (kind,), postgres=url, ledger=ledger, file_count=2)
+            settings = SMALL_BATCHES if kind in ("append", "merge") else ""
+            return Scenario.build(
+                root, destination, (kind,), postgres=url, ledger=ledger, file_count=2, settings=settings
+            )
 
         return Chain(workshop, fresh, random.Random(f"{SEED} {destination} {kind}"), tally)
 
