@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -55,6 +55,7 @@ class Landed:
     number: int  # in the order of landing, which is the order of the names
     ending: str
     text: str
+    vanished: bool = False
 
     @property
     def content(self) -> str:
@@ -95,10 +96,16 @@ class World:
     def land(self, ending: str = "b", key: str = "k", copy_of: int | None = None) -> None:
         number = len(self.landed) + 1
         text = self.landed[copy_of - 1].text if copy_of else f"{key} {number}"
-        path = self._landing / f"{number:03}.{ending}"
+        self.landed.append(Landed(number, ending, text))
+        path = self._path(self.landed[-1])
         path.write_text(text)
         os.utime(path, (_LONG_AGO, _LONG_AGO))
-        self.landed.append(Landed(number, ending, text))
+
+    def vanish(self, number: int) -> None:
+        """A file is removed, loaded or not."""
+        file = self.landed[number - 1]
+        self._path(file).unlink(missing_ok=True)
+        self.landed[number - 1] = replace(file, vanished=True)
 
     def start(self, pipeline: str, work: Work = run_pipeline) -> Worker:
         worker = Worker(f"worker-{len(self.workers)}", pipeline)
@@ -164,7 +171,8 @@ class World:
 
     def _later_files_win(self, table: MemoryTable) -> None:
         ranks = self._ranks(STATE)
-        applied = [ranks[content] for content in table.contents]
+        moved = {file.content for file in self.landed if file.vanished}  # its copy has another place
+        applied = [ranks[content] for content in table.contents if content not in moved]
         if applied != sorted(applied):
             raise Broken(f"{STATE}: files were applied in the order {applied}")
 
@@ -261,22 +269,21 @@ class World:
     def expect_everything_once(self) -> None:
         self.check()
         for name, table in self.tables.items():
-            wanted = self._ranks(name)
-            applied = set(table.contents)
-            if missing := wanted.keys() - applied:
+            wanted = {f.content for f in self._files_of(name) if not f.vanished}
+            if missing := wanted - set(table.contents):
                 raise Broken(f"{name}: {len(missing)} contents were never applied")
             if open_batches := self.ledger.open_batches(f"memory:{name}"):
                 raise Broken(f"{name}: {len(open_batches)} batches are still open")
             recorded = self.ledger.batch_of_hashes(f"memory:{name}", wanted)
-            proven = {
+            batches = {
                 c: commit.marker.batch_id for commit in table.held for c in commit.marker.content_hashes
             }
-            if recorded != proven:
-                raise Broken(f"{name}: the ledger says {recorded}, the markers {proven}")
-        if self.tables[STATE].values != self._expected_values():
-            raise Broken(f"{STATE}: {self.tables[STATE].values}, expected {self._expected_values()}")
+            if recorded != {content: batches[content] for content in wanted}:
+                raise Broken(f"{name}: the ledger says {recorded}, the markers {batches}")
+        if not any(file.vanished for file in self.landed) and self.tables[STATE].values != self._expected():
+            raise Broken(f"{STATE}: {self.tables[STATE].values}, expected {self._expected()}")
 
-    def _expected_values(self) -> dict[str, int]:
+    def _expected(self) -> dict[str, int]:
         """The oracle: files in their order, the same content only the first time."""
         ranks = self._ranks(STATE)
         texts = {file.content: file.text.split() for file in self.landed}
@@ -285,8 +292,13 @@ class World:
 
     def _ranks(self, pipeline: str) -> dict[str, int]:
         """Content → number of the first file that brings it to this pipeline."""
-        mine = [file for file in self.landed if pipeline in ENDINGS[file.ending]]
-        return {file.content: file.number for file in reversed(mine)}
+        return {file.content: file.number for file in reversed(self._files_of(pipeline))}
+
+    def _files_of(self, pipeline: str) -> list[Landed]:
+        return [file for file in self.landed if pipeline in ENDINGS[file.ending]]
+
+    def _path(self, file: Landed) -> Path:
+        return self._landing / f"{file.number:03}.{file.ending}"
 
     def _job(self, worker: Worker, number: int) -> Job:
         ledger, pipeline = self.ledgers[number], worker.pipeline

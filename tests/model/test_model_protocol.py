@@ -37,6 +37,11 @@ class FileLands:
 
 
 @dataclass(frozen=True)
+class FileVanishes:
+    number: int
+
+
+@dataclass(frozen=True)
 class Run:
     new_file: FileLands | None  # right before it, so that there is something to do
     pipeline: str
@@ -111,6 +116,7 @@ rare = (
     )
     | st.builds(SomebodyElseWrites, st.sampled_from([STATE, LOG]))
     | st.builds(LedgerIsLost)
+    | st.builds(FileVanishes, st.integers(1, MOST_FILES))
     | st.builds(TableIsRestored, st.sampled_from([STATE, STATE, LOG]), st.integers(1, 2), st.booleans())
 )
 # Not a rule for each: hypothesis switches most rules off in most examples, and nothing much happens then.
@@ -129,6 +135,8 @@ class Protocol(RuleBasedStateMachine):
         match event:
             case FileLands() if len(world.landed) < MOST_FILES:
                 self.land(event)
+            case FileVanishes(number) if number <= len(world.landed):
+                world.vanish(number)
             case Run():
                 self.run(event)
             case Recover(pipeline):
