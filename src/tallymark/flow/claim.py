@@ -75,6 +75,9 @@ class Claim:
         for batch in open_batches:
             self._settle_open(batch, markers, give_up=give_up, gone_back=gone_back)
         self._undo_above(markers.held_sequence)
+        if self.undone:  # going back can also bring back an older load of the same contents
+            undone = {content_hash for batch in self.undone for content_hash in batch.content_hashes}
+            markers = job.destination.applied(job.task.table, asked | undone)
         self._adopt(markers)
 
     def _undo_above(self, sequence: int) -> None:

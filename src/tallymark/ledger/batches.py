@@ -42,7 +42,11 @@ def open_of(tx: Tx, table_key: str) -> list[Batch]:
 
 
 def last_sequence(tx: Tx, table_key: str) -> int:
-    highest = sa.select(sa.func.max(batches.c.sequence)).where(batches.c.table_key == table_key)
+    """The highest that a load has used or may use. A batch that failed leaves its number to the next one: of
+    two loads with one number a table takes one, so that a late commit of the failed batch and the commit of
+    the batch that has its files now exclude each other."""
+    used = sa.or_(batches.c.state != BatchState.FAILED, batches.c.strategy.is_not(None))  # undone later
+    highest = sa.select(sa.func.max(batches.c.sequence)).where(batches.c.table_key == table_key, used)
     return int(tx.execute(highest).scalar() or 0)
 
 

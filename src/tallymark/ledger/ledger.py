@@ -206,7 +206,7 @@ class Ledger:
         return self._database.read(lambda tx: reading.last_receipt(tx, table_key))
 
     def last_sequence(self, table_key: str) -> int:
-        """The highest of any batch, whatever became of it; 0 when there is none."""
+        """The highest of any batch that did not fail; 0 when there is none."""
         return self._database.read(lambda tx: batches.last_sequence(tx, table_key))
 
     def check(self) -> None:

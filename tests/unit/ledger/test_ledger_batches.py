@@ -54,6 +54,14 @@ def test_sequences_grow_per_table_and_past_the_tables_own(worker: Worker) -> Non
     assert [b.sequence for b in worker.ledger.open_batches(TABLE)] == found
 
 
+def test_a_failed_batch_leaves_its_number_to_the_next(worker: Worker) -> None:
+    """So that a late commit of the one and the commit of the other exclude each other."""
+    worker.load(file("a.csv"))
+    failed = worker.fail(file("b.csv"))
+    again = worker.open(file("b.csv"))
+    assert (failed.sequence, again.sequence) == (2, 2)
+
+
 def test_a_commit_is_recorded_once(worker: Worker) -> None:
     worker.register(file("a.csv"))
     batch = worker.open(file("a.csv"))
