@@ -93,7 +93,10 @@ class Chain:
         return ended
 
     def end_of(self, scenario: Scenario) -> list[str]:
-        """Runs the project to its end, compares, and removes it if all is well."""
+        """Runs the project to its end, compares, and removes it if all is well. A newer file comes first: what
+        the dead left open must go before it."""
+        for kind in scenario.kinds:
+            scenario.drop(kind)
         ended = self.workshop.finish(scenario.root)
         found = scenario.differences()
         if not ended.done:
