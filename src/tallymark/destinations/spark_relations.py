@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
@@ -51,20 +52,35 @@ class Relations:
     cache: ExitStack = field(default_factory=ExitStack)  # closed by whoever made the relations
 
     def run(self, query: exp.Query) -> DataFrame:
-        views = {INCOMING: "tm_incoming", CURRENT: self.current_view, TOMBSTONES: "tm_tombstones"}
-        self.incoming.createOrReplaceTempView(views[INCOMING])
-        self.current.createOrReplaceTempView(views[CURRENT])
+        self.incoming.createOrReplaceTempView("tm_incoming")
+        self.current.createOrReplaceTempView(self.current_view)
+        read: dict[str, exp.Expr] = {
+            INCOMING: exp.to_table("tm_incoming"),
+            CURRENT: exp.to_table(self.current_view),
+            TOMBSTONES: exp.to_table("tm_tombstones"),
+        }
         if self.tombstones is not None:
-            self.tombstones.createOrReplaceTempView(views[TOMBSTONES])
+            self.tombstones.createOrReplaceTempView("tm_tombstones")
         query = query.copy()
         steps = query.args.pop("with_", None)
         for step in steps.expressions if steps is not None else ():
-            views[step.alias] = self._step(step.alias, _reading(step.this, views))
-        return self.spark.sql(spark_text(_reading(query, views), self.plan))
+            inner = _reading(step.this, read)
+            shared = step.alias in self._read_several_times
+            read[step.alias] = exp.to_table(self._step(step.alias, inner)) if shared else inner.subquery()
+        return self.spark.sql(spark_text(_reading(query, read), self.plan))
+
+    @cached_property
+    def _read_several_times(self) -> frozenset[str]:
+        """Steps by their names, which mean the same in all queries of a plan."""
+        assert isinstance(self.plan.shape, Merge)  # noqa: S101
+        queries = [self.plan.shape.labels, *(refusal.found for refusal in self.plan.shape.refusals)]
+        counts = [Counter(table.name for table in query.find_all(exp.Table)) for query in queries]
+        return frozenset(name for count in counts for name, reads in count.items() if reads > 1)
 
     def _step(self, name: str, query: exp.Query) -> str:
         """Spark puts a step of a query into every place that reads it, so that a step of steps is planned
-        and run many times over. As a cached view it is planned once, and shared by the queries of a plan."""
+        and run many times over. As a cached view it is planned once, and shared by the queries of a plan.
+        (What is read in one place only stays there: caching is not free.)"""
         text = spark_text(query, self.plan)
         if text not in self.steps:
             view = f"tm_{name}_{len(self.steps)}"
@@ -95,11 +111,11 @@ def _comparable(value: exp.Expr, spark_type: str) -> exp.Expr:
     return exp.Anonymous(this="TO_JSON", expressions=[value, exp.Anonymous(this="MAP", expressions=options)])
 
 
-def _reading(query: exp.Query, views: dict[str, str]) -> exp.Query:
+def _reading(query: exp.Query, relations: dict[str, exp.Expr]) -> exp.Query:
     mine = query.copy()
     for table in list(mine.find_all(exp.Table)):
-        if table.name in views and not table.db:
-            table.replace(exp.to_table(views[table.name], alias=table.alias or table.name))
+        if table.name in relations and not table.db:
+            table.replace(exp.alias_(relations[table.name], table.alias or table.name, table=True))
     return mine
 
 
