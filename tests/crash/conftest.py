@@ -28,3 +28,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section(f"kills, repeat with TALLYMARK_SEED={SEED}")
         for line in lines:
             terminalreporter.write_line(line)
+        failed = len(terminalreporter.stats.get("failed", ()))
+        terminalreporter.write_line(f"tests that found a difference from the oracle: {failed}")

@@ -38,7 +38,7 @@ def test_four_workers_that_die(
     crew = Crew(workshop, scenario, chance)
     started = time.monotonic()
     while (passed := time.monotonic() - started) < SECONDS:
-        while len(to_come) > 400 * (1 - 1.2 * passed / SECONDS):
+        while len(to_come) > max(0, 400 * (1 - 1.2 * passed / SECONDS)):
             scenario.drop(to_come.pop())
         if crew.kill_one():
             tally.add(destination, "one of four workers")
