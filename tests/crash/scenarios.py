@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 from collections import Counter
 from dataclasses import dataclass, field
@@ -82,11 +83,10 @@ class Scenario:
         number = self.count[kind]
         self.count[kind] += 1
         text = "id,value\n" + "".join(f"{row['id']},{row['value']}\n" for row in rows_of_file(number))
-        folder = self.root / "landing" / kind
-        path = folder / f"{number:04}.csv"
+        path = self._file(kind, number)
         _write_at_once(path, text)
         if number % 5 == 3:
-            _write_at_once(folder / f"{number:04}_again.csv", text)
+            _write_at_once(path.with_name(f"{number:04}_again.csv"), text)
         return path
 
     def _write_project(self) -> None:
@@ -123,7 +123,7 @@ class Scenario:
 
     def _wrong(self, kind: str, markers: list[Found]) -> list[str]:
         hashes = [found.content_hash for found in sorted(markers, key=_applied_order)]
-        expected = [_hash(self.root / "landing" / kind / f"{n:04}.csv") for n in range(self.count[kind])]
+        expected = [_hash(self._file(kind, n)) for n in range(self.count[kind])]
         wrong = []
         if sorted(hashes) != sorted(expected):
             more, less = Counter(hashes) - Counter(expected), Counter(expected) - Counter(hashes)
@@ -137,16 +137,22 @@ class Scenario:
         return wrong + self._wrong_in_ledger(kind, markers)
 
     def _expected(self, kind: str, markers: list[Found]) -> list[Row]:
-        """The oracle gets each file as one batch, at the time that its marker carries."""
-        settings = load_project(self.root).pipelines[kind].settings
-        oracle = Oracle(settings)
-        as_of = {found.content_hash: found.marker.as_of for found in markers}
-        for number in range(self.count[kind]):
-            path = self.root / "landing" / kind / f"{number:04}.csv"
-            at = naive(as_of[_hash(path)])
-            origin = {SOURCE_FILE: path.name, SOURCE_FILE_HASH: _hash(path), INGESTED_AT: at}
-            oracle.load([{**row, **origin} for row in rows_of_file(number)], as_of=at)
+        """The oracle gets the batches that the markers tell of: a value that changes and changes back within
+        one batch is unchanged, so that which files share a batch shows in the provenance of the rows."""
+        oracle = Oracle(load_project(self.root).pipelines[kind].settings)
+        names = {_hash(self._file(kind, number)): number for number in range(self.count[kind])}
+        in_order = sorted(markers, key=_applied_order)
+        for _, batch in itertools.groupby(in_order, key=lambda found: found.marker.sequence):
+            rows: list[Row] = []
+            for found in batch:
+                number, at = names[found.content_hash], naive(found.marker.as_of)
+                origin = {SOURCE_FILE: self._file(kind, number).name, SOURCE_FILE_HASH: found.content_hash}
+                rows += [{**row, **origin, INGESTED_AT: at} for row in rows_of_file(number)]
+            oracle.load(rows, as_of=at)
         return oracle.rows
+
+    def _file(self, kind: str, number: int) -> Path:
+        return self.root / "landing" / kind / f"{number:04}.csv"
 
     def _wrong_in_ledger(self, kind: str, markers: list[Found]) -> list[str]:
         mine = batches.c.pipeline == kind

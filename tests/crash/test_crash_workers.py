@@ -31,7 +31,13 @@ def test_four_workers_that_die(
     chance = random.Random(f"{SEED} workers {destination}")
     url = postgres() if destination == "postgres" else ""
     scenario = Scenario.build(
-        tmp_path / "p", destination, tuple(FILES), postgres=url, ledger=url and postgres(), file_count=0
+        tmp_path / "p",
+        destination,
+        tuple(FILES),
+        postgres=url,
+        ledger=url and postgres(),
+        file_count=0,
+        settings="batch: {max_files: 8}",
     )
     to_come = [kind for kind, number in FILES.items() for _ in range(number)]
     chance.shuffle(to_come)
@@ -83,7 +89,7 @@ class Crew:
         return self._workshop.start(self._order)
 
     def _ended(self, process: ForkServerProcess) -> bool:
-        ended = self._workshop.wait(process, self._order, seconds=600)
+        ended = self._workshop.wait(process, self._order)
         self.outcomes.update(ended.outcomes.values())
         unexpected = [text for text in ended.failures if "unexpected" in text]
         assert not unexpected, unexpected

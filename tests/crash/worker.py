@@ -118,7 +118,7 @@ class Workshop:
             process.start()
         return process
 
-    def wait(self, process: ForkServerProcess, order: Order, seconds: float = 120) -> Ended:
+    def wait(self, process: ForkServerProcess, order: Order, seconds: float = 600) -> Ended:
         process.join(seconds)
         if process.exitcode is None:
             process.kill()
