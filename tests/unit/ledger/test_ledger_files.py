@@ -162,6 +162,16 @@ def test_a_pipeline_with_another_table_starts_anew_there(worker: Worker) -> None
     assert worker.ledger.waiting_files(PIPELINE, table_key=TABLE) == []
 
 
+def test_a_failed_file_is_looked_at_again(worker: Worker) -> None:
+    """It may have been repaired with size and time kept; if not, it keeps its attempts."""
+    worker.fail(file("a.csv"))
+    assert worker.ledger.known_files(PIPELINE) == {}
+    worker.register(file("a.csv"))
+    assert [(w.state, w.attempts) for w in worker.ledger.waiting_files(PIPELINE)] == [("FAILED", 1)]
+    worker.register(file("a.csv", "repaired"))
+    assert worker.waiting == {"a.csv": ("PENDING", "repaired")}
+
+
 def test_requeue_gives_failed_files_all_their_attempts(worker: Worker) -> None:
     worker.fail(file("a.csv"), file("b.csv"), file("c.csv"))
     failed = {w.file.path: (w.attempts, w.error) for w in worker.ledger.waiting_files(PIPELINE)}

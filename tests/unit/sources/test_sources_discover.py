@@ -79,6 +79,14 @@ def test_files_being_written_wait(tmp_path: Path) -> None:
     assert dict(found.waiting) == {young: "modified less than 60 s ago", part: "its name ends in .part"}
 
 
+def test_a_file_from_the_future_waits_only_where_an_age_is_asked_for(tmp_path: Path) -> None:
+    """Clocks of machines differ, and archives hold any time."""
+    now = datetime.now(UTC)
+    ahead = write(tmp_path, "a.csv", modified=(now + timedelta(hours=30)).timestamp())
+    assert [file.path for file in find(tmp_path, now=now).files] == [ahead]
+    assert find(tmp_path, now=now, stability={"min_age_seconds": 60}).files == ()
+
+
 def test_a_file_that_changes_while_it_is_hashed_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
