@@ -30,6 +30,7 @@ class Loads:
     scenario: Scenario
     sessions: Sessions
     ahead: timedelta = timedelta()
+    jump: timedelta = timedelta()  # of every clock, from one moment to the next
 
     def run(
         self,
@@ -44,18 +45,21 @@ class Loads:
         project = load_project(self.scenario.root)
         [pipeline] = select_pipelines(project, [])
         watches_spark = spark_too and hook is not unwatched
-        with open_ledger(self.scenario.ledger_url, clock=lambda: datetime.now(UTC) + moment) as ledger:
+        with open_ledger(self.scenario.ledger_url, clock=lambda: self._now() + moment) as ledger:
             job = pipeline_job(
                 project,
                 pipeline,
                 ledger=ledger,
                 sessions=self.sessions,
                 run_id=ledger.start_run(project.name, "run", host="crash", pid=0),
-                clock=lambda: datetime.now(UTC),
+                clock=self._now,
                 on_event=lambda event: None,
             )
             with watched_spark(hook) if watches_spark else nullcontext():
                 return work(watched_job(job, hook))
+
+    def _now(self) -> datetime:
+        return datetime.now(UTC) + self.jump
 
     def finish(self, tries: int = 4) -> PipelineReport:
         """Runs until nothing is left to do: whoever meets a late commit leaves the rest to the next run."""

