@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tallymark.destinations.contract import Commit, TableMarkers
+from tallymark.destinations.contract import Commit, TableMarkers, gone_back
 from tallymark.errors import Fenced, TableMoved, UnreadableFile
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch
@@ -144,6 +144,7 @@ class MemoryDestination:
     ledger: int
     gate: Gate
     table_properties: dict[str, str] = field(default_factory=dict)
+    claimed_at: dict[str, int] = field(default_factory=dict)  # the last sequence that `applied` has shown
 
     def table_key(self, table: str) -> str:
         return f"memory:{table}"
@@ -152,7 +153,9 @@ class MemoryDestination:
         return self.gate("inspect", lambda: _shape(self.tables[table]))
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        return self.gate("applied", lambda: self.tables[table].markers(content_hashes))
+        found: TableMarkers = self.gate("applied", lambda: self.tables[table].markers(content_hashes))
+        self.claimed_at[table] = found.held_sequence
+        return found
 
     def has_gone_back(self, table: str, last: Receipt) -> bool:
         return self.gate(
@@ -168,7 +171,12 @@ class MemoryDestination:
 
         def commit(marker: Marker) -> Commit:
             now = self.clock()
-            return self.gate("commit", lambda: table.commit(marker, incoming, seen, now, self.ledger))
+            return self.gate("commit", lambda: at_once(marker, now))
+
+        def at_once(marker: Marker, now: datetime) -> Commit:
+            if table.markers(()).held_sequence < self.claimed_at.get(plan.table, 0):
+                raise gone_back(plan.table)
+            return table.commit(marker, incoming, seen, now, self.ledger)
 
         yield MemoryPrepared(table, incoming, seen, commit)
 

@@ -214,7 +214,6 @@ def test_dying_while_a_restore_is_settled(world: World, gate: str) -> None:
     assert applied(world) == [1, 2, 3]
 
 
-@pytest.mark.xfail(strict=True, reason="a load over a restored table hides what the restore undid")
 @pytest.mark.parametrize("table", [STATE, LOG])
 def test_a_restore_while_a_worker_is_at_its_commit(world: World, table: str) -> None:
     for _ in range(2):

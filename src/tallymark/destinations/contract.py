@@ -19,6 +19,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
+from tallymark.errors import Fenced
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import Label, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -75,6 +76,13 @@ class TableMarkers:
     held_sequence: int = 0  # of the loads that the table still holds: lower after it was restored
 
 
+def gone_back(table: str) -> Fenced:
+    return Fenced(
+        f"{table}: was restored or made anew since it was claimed; nothing was written",
+        hint="run again: what the table no longer holds is loaded first",
+    )
+
+
 class Prepared(Protocol):
     """The computed effect of a plan on a pinned version of the table."""
 
@@ -111,7 +119,8 @@ class Destination(Protocol):
         """Raises NotATable when something else is in that place."""
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        """None asks for all contents. An absent table has no markers and sequence 0."""
+        """None asks for all contents. An absent table has no markers and sequence 0. What this shows is what
+        loads then build on: should the table go back afterwards, `prepare` for a commit raises Fenced."""
 
     def has_gone_back(self, table: str, last: Receipt) -> bool:
         """A cheap look without Spark, for a run with nothing new: whether the table no longer holds its

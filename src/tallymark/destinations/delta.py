@@ -11,7 +11,7 @@ from datetime import datetime
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers
+from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_log_files import restored_since
 from tallymark.destinations.delta_markers import DeltaMarkers
@@ -75,6 +75,7 @@ class DeltaDestination:
         self._details: dict[str, _Detail] = {}
         self._known: dict[str, DeltaMarkers] = {}
         self._histories: dict[str, DeltaHistory] = {}
+        self._claimed_at: dict[str, tuple[str | None, int]] = {}  # id and version that `applied` has seen
         self._forget_before: dict[str, datetime] = {}  # tables whose old tombstones are still to be removed
         self._forgot: set[str] = set()
 
@@ -99,9 +100,12 @@ class DeltaDestination:
         return TableShape(columns, str(version), detail.table_id, detail.properties, unique_by)
 
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        if self._latest_version(table) is None:
+        version = self._latest_version(table)
+        if version is None:
             self._forget(table)
+            self._claimed_at[table] = (None, -1)
             return TableMarkers({})
+        self._claimed_at[table] = (self._detail(table).table_id, version)
         return self._markers(table).find(content_hashes)
 
     def has_gone_back(self, table: str, last: Receipt) -> bool:
@@ -114,12 +118,26 @@ class DeltaDestination:
     @contextmanager
     def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
         """Locks nothing: a commit looks whether the table moved."""
+        if for_commit:
+            self._refuse_gone_back(plan)
         _refuse_odd_names(plan)
         self._refuse_expiring_transactions(plan)
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
         with labelled(self._spark, plan, incoming, current, self._tombstones(plan)) as effect:
             _refuse_changes_to_append_only(plan, effect.counts)
             yield DeltaPrepared(effect, self._target(plan))
+
+    def _refuse_gone_back(self, plan: Plan) -> None:
+        """By a RESTORE, or since it is another table by now."""
+        if plan.table not in self._claimed_at:
+            return
+        table_id, version = self._claimed_at[plan.table]
+        now = None if plan.current is None else plan.current.table_id
+        if table_id not in (None, now):
+            raise gone_back(plan.table)
+        later = self._history(plan.table).after(version) if now is not None else []
+        if any(entry.restored_to is not None for entry in later):
+            raise gone_back(plan.table)
 
     def settle(self, table: str) -> None:
         if table in self._known or self._latest_version(table) is not None:

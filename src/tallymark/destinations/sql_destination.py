@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers
+from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
 from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_labels import effect_of
 from tallymark.destinations.sql_markers import SqlMarkers
@@ -42,6 +42,7 @@ class SqlDestination:
         self._engine = engine
         self.capabilities: Capabilities = engine.capabilities
         self.table_properties: Mapping[str, str] = {}
+        self._claimed_at: dict[str, int] = {}  # table → the last sequence that `applied` has shown
 
     def table_key(self, table: str) -> str:
         name = self._engine.locate(table)
@@ -58,9 +59,11 @@ class SqlDestination:
         name = self._named(table)
         with self._engine.session(writes=False) as session:
             relation = session.relation(name)
-            if relation is None:
-                return TableMarkers({})
-            return SqlMarkers(session, name, relation.table_id).find(content_hashes)
+            found = TableMarkers({})
+            if relation is not None:
+                found = SqlMarkers(session, name, relation.table_id).find(content_hashes)
+        self._claimed_at[table] = found.held_sequence
+        return found
 
     def has_gone_back(self, table: str, last: Receipt) -> bool:
         try:
@@ -76,6 +79,8 @@ class SqlDestination:
     @contextmanager
     def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
         name = self._named(plan.table)
+        if for_commit:
+            self._refuse_gone_back(plan)
         for column in plan.columns:
             self._refuse_long(column.name, "column")
         with self._engine.session(writes=for_commit) as session:
@@ -85,6 +90,11 @@ class SqlDestination:
             session.begin(name, exists=relation is not None, lock=for_commit)
             _refuse_moved(work)
             yield SqlPrepared(work, effect_of(work, total))
+
+    def _refuse_gone_back(self, plan: Plan) -> None:
+        held = 0 if plan.current is None else int(plan.current.version)
+        if held < self._claimed_at.get(plan.table, 0):
+            raise gone_back(plan.table)
 
     def settle(self, table: str) -> None:
         """Markers are where they stay from the start."""

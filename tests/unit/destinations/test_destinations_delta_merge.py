@@ -288,7 +288,8 @@ def test_tombstones_of_a_load_that_did_not_commit_have_no_say(lake: Lake) -> Non
     plan = lake.plan(remembering())
     rows = local_frame(lake.spark, [(1, "gone")], "id bigint, name string")
     with lake.destination.prepare(plan, rows) as prepared, pytest.raises(Fenced):
-        prepared.commit(replace(lake.marker(plan, prepared.counts), batch_id="late"))
+        late = replace(lake.marker(plan, prepared.counts), batch_id="late", content_hashes=("late",))
+        prepared.commit(late)
     stored = lake.spark.read.format("delta").load(f"{lake.path}/_tallymark/tombstones")
     assert stored.count() == 1
     assert lake.load(remembering(), [(1, "first")])[0].inserted == 1
