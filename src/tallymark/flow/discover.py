@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tallymark.errors import UnreadableFile
 from tallymark.flow.job import Job
-from tallymark.model.batch import SourceFile
+from tallymark.model.batch import FileState, SourceFile
 from tallymark.model.report import Discovery, Step
 from tallymark.sources.discover import Found
 from tallymark.sources.discover import discover as look
@@ -32,11 +32,15 @@ def discover(job: Job) -> Discovered:
 
 
 def look_for_files(job: Job, known: dict[str, SourceFile]) -> Found:
+    """Files that failed are hashed again: one that was repaired, or rewritten within the clock's grain, may
+    have kept its size and time."""
     job.tell(Step.DISCOVER, "looking for files")
+    waiting = job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
+    failed = {entry.file.path for entry in waiting if entry.state is FileState.FAILED}
     return look(
         job.task.source,
         job.task.root,
-        known,
+        {path: file for path, file in known.items() if path not in failed},
         lambda: job.spark,
         now=job.clock(),
         on_progress=_hashing(job),

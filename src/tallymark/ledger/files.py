@@ -59,11 +59,7 @@ class _Arrivals:
 
 
 def known(tx: Tx, pipeline: str, table_key: str | None) -> dict[str, SourceFile]:
-    """Without files that failed: they are hashed again, since a file that was repaired, or rewritten within
-    the clock's grain, may have kept size and time."""
-    query = sa.select(*SOURCE).where(
-        files.c.pipeline == pipeline, sa.text(AT_PATH), files.c.state != FileState.FAILED
-    )
+    query = sa.select(*SOURCE).where(files.c.pipeline == pipeline, sa.text(AT_PATH))
     if table_key is not None:
         query = query.where(files.c.table_key == table_key)
     return {row[0]: SourceFile(*row) for row in tx.execute(query)}

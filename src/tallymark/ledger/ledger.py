@@ -82,8 +82,8 @@ class Ledger:
     # Files
 
     def known_files(self, pipeline: str, *, table_key: str | None = None) -> dict[str, SourceFile]:
-        """What each path held when it was last registered, without files that failed. With `table_key`, only
-        what was registered for that table: after the pipeline got another table, everything is new again."""
+        """What each path held when it was last registered. With `table_key`, only what was registered for
+        that table: after the pipeline got another table, everything is new again."""
         return self._database.read(lambda tx: file_records.known(tx, pipeline, table_key))
 
     def register(self, pipeline: str, table_key: str, files: Sequence[SourceFile]) -> Registration:

@@ -48,6 +48,15 @@ def test_a_failed_file_holds_back_those_after_it(shop: DatabaseShop) -> None:
     assert shop.rows() == [(1, "paid"), (2, "new")]
 
 
+def test_a_failed_file_that_was_removed_holds_back_nothing(shop: DatabaseShop) -> None:
+    broken = shop.drop("orders/1.csv.gz", TRUNCATED)
+    shop.drop("orders/2.csv", csv("1,paid,1.00"))
+    assert shop.run().held_back
+    broken.unlink()
+    shop.load()
+    assert shop.rows() == [(1, "paid")]
+
+
 def test_where_order_does_not_matter_the_rest_goes_on(shop: DatabaseShop) -> None:
     shop.pipeline("silver.orders", EVENTS)
     shop.drop("events/1.csv", "id\n1\n")
