@@ -114,6 +114,7 @@ def test_without_the_fence_the_zombie_doubles_its_rows(loads: Loads, no_stop: No
     assert loads.scenario.differences() != []
 
 
+@pytest.mark.big
 def test_a_zombie_stops_when_its_lease_was_taken(loads: Loads) -> None:
     """It plans again, since the table has moved, and then looks after its lease."""
     zombie = loads.run(At(Point("destination.prepare", BEFORE), lambda: runs(loads)))
@@ -161,6 +162,7 @@ def run_in_turn(loads: Loads) -> tuple[PipelineReport, PipelineReport]:
     return zombie, ended[0]
 
 
+@pytest.mark.big
 def test_a_process_suspended_while_it_planned(loads: Loads, tmp_path: Path, spark: SparkSession) -> None:
     """It wakes up to a table that has moved, and finds its lease taken."""
     with suspended(loads, Point("destination.prepare", BEFORE), spark):
@@ -170,6 +172,7 @@ def test_a_process_suspended_while_it_planned(loads: Loads, tmp_path: Path, spar
     assert loads.scenario.differences() == []
 
 
+@pytest.mark.big
 def test_a_process_suspended_in_its_commit(
     loads: Loads, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
