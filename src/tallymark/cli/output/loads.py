@@ -90,8 +90,8 @@ def _notes(report: PipelineReport) -> Iterator[Block]:
     if report.undone:
         lost = words.plural(len(report.undone), "load")
         yield Line(
-            f"{name}: the table no longer holds {lost}, since it was restored or made anew; their files "
-            f"are loaded again: {words.names(report.undone)}",
+            f"{name}: the table no longer holds {lost}, since it was restored or made anew; the files wait "
+            f"to be loaded again: {words.names(report.undone)}",
             Tone.WARN,
         )
     if report.still_open:
