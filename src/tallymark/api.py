@@ -24,6 +24,7 @@ from typing import Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.quarantine import Quarantine
+from tallymark.config.effective import Setting, effective_settings
 from tallymark.config.load import LoadedProject, find_project, load_project
 from tallymark.config.project import SparkConfig
 from tallymark.config.scaffold import scaffold_project
@@ -38,6 +39,7 @@ from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_pipeline, run_side_by_side
+from tallymark.flow.validate import examine
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import (
@@ -152,6 +154,10 @@ class Project:
         """A destination of the project by its name, else the default one: for `tm.merge` and `tm.plan`."""
         return named_destination(self._project, name)
 
+    def settings(self, pipeline: str) -> tuple[Setting, ...]:
+        """The settings that hold for a pipeline, and where each came from. Starts no Spark."""
+        return effective_settings(self._project, self._project.pipelines[self._one(pipeline)])
+
     def doctor(self) -> list[Finding]:
         return list(doctor.examine(self._project, self._sessions))
 
@@ -258,17 +264,7 @@ def plan(
 
 def validate(folder: str | Path = ".") -> list[Finding]:
     """Reads all configuration and reports every problem in it. Starts no Spark."""
-    try:
-        project = load_project(find_project(Path(folder)))
-    except ConfigError as error:
-        problems = error.facts.get("problems")
-        if not isinstance(problems, list) or not problems:
-            return [Finding("configuration", False, error.message, error.hint)]
-        return [_problem_finding(problem) for problem in problems]
-    return [Finding("tallymark.yaml", True, f"project {project.name}")] + [
-        Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
-        for pipeline in project.pipelines.values()
-    ]
+    return examine(Path(folder))
 
 
 def init_project(folder: str | Path, name: str | None = None, with_sample: bool = True) -> list[Path]:
@@ -335,10 +331,3 @@ def _reading_ledger(project: LoadedProject, opened: Ledger | None) -> Iterator[L
         url = f"sqlite:///{scratch}/ledger.db" if absent else project.ledger_url
         with open_ledger(url) as ledger:
             yield ledger
-
-
-def _problem_finding(problem: object) -> Finding:
-    facts = problem if isinstance(problem, dict) else {"message": str(problem)}
-    place = ":".join(str(facts[key]) for key in ("file", "line") if facts.get(key))
-    key = f"{facts['key']}: " if facts.get("key") else ""
-    return Finding(place, False, f"{key}{facts.get('message', '')}", str(facts.get("suggestion") or ""))

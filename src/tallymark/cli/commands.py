@@ -106,6 +106,13 @@ def recover(context: typer.Context, pipelines: Pipelines = None) -> Answer:
 
 
 @app.command(epilog=EVERYWHERE)
+def config(context: typer.Context, pipeline: OnePipeline) -> Answer:
+    """Show the settings that hold for a pipeline, and where each came from."""
+    with open_project(context) as project:
+        return output.settings(pipeline, project.settings(pipeline))
+
+
+@app.command(epilog=EVERYWHERE)
 def validate(context: typer.Context) -> Answer:
     """Check the configuration. Starts no Spark."""
     from tallymark import api

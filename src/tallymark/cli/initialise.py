@@ -61,7 +61,8 @@ def init(
 
 
 def _is_project(root: Path, look_above: bool) -> bool:
-    from tallymark.config.load import PROJECT_FILE, find_project
+    from tallymark.config.load import find_project
+    from tallymark.config.pipelines import PROJECT_FILE
 
     if not look_above:
         return (root / PROJECT_FILE).is_file()

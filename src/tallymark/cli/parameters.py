@@ -28,7 +28,8 @@ def app_options() -> AppOptions:
 def pipeline_names(context: typer.Context) -> list[str]:
     """For shell completion: the folders that hold a pipeline, without reading any configuration."""
     root = Path(context.find_root().params.get("project") or ".") / "pipelines"
-    folders = (config.parent.relative_to(root) for config in root.glob("**/config.yaml"))
+    files = ("config.yaml", "pipeline.sql", "pipeline.py")
+    folders = {found.parent.relative_to(root) for file in files for found in root.glob(f"**/{file}")}
     return sorted(".".join(folder.parts) for folder in folders)
 
 

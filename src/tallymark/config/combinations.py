@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallymark.config.change_feed import CdcConfig
-from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.pipeline import Materialized, PipelineConfig
 from tallymark.config.problem import KeyPath
+from tallymark.config.transform import Language, Transform
 from tallymark.model.settings import Strategy
 
 _HISTORY_KEYS = (
@@ -26,8 +27,12 @@ class Fault:
     hint: str
 
 
-def faults(config: PipelineConfig) -> Iterator[Fault]:
+def faults(config: PipelineConfig, transform: Transform | None = None) -> Iterator[Fault]:
     yield from _keys_without_use(config)
+    if transform is not None:
+        yield from _only_for_files(config)
+    if config.materialized is Materialized.VIEW:
+        yield from _view(config, transform)
     if keeps_history(config):
         yield from _history_columns(config)
     if config.cdc is not None and config.merge_strategy is Strategy.CDC:
@@ -65,6 +70,37 @@ def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
             "a change feed does not hold every key, so an absent one means nothing",
             "remove it: a delete in the feed closes the version",
         )
+
+
+def _only_for_files(config: PipelineConfig) -> Iterator[Fault]:
+    if "batch" in config.model_fields_set:
+        yield Fault(
+            ("batch",),
+            "says how many files go into one commit, and the result of a transform is one batch",
+            "remove it",
+        )
+
+
+_NOT_FOR_A_VIEW = {
+    "columns": "a view gives its query's columns as they are",
+    "archive_landing_zones": "a view reads its files again each time, so they must stay",
+}
+
+
+def _view(config: PipelineConfig, transform: Transform | None) -> Iterator[Fault]:
+    at: KeyPath = ("materialized",)
+    if transform is None or transform.language is not Language.SQL:
+        yield Fault(at, "a view is a query, and this pipeline has no pipeline.sql", "remove it")
+        return
+    if config.merge_strategy is not Strategy.FULL_REFRESH:
+        yield Fault(
+            at,
+            f"a view keeps no rows, so merge_strategy {config.merge_strategy} has nothing to merge into",
+            "remove merge_strategy, or set materialized: table",
+        )
+    for key, reason in _NOT_FOR_A_VIEW.items():
+        if key in config.model_fields_set and getattr(config, key):
+            yield Fault((key,), reason, "remove it, or set materialized: table")
 
 
 def _history_columns(config: PipelineConfig) -> Iterator[Fault]:

@@ -30,6 +30,7 @@ _TAG = "tag:yaml.org,2002:"
 class Position:
     line: int
     column: int
+    file: str = ""  # empty: the document's own
 
 
 START = Position(1, 1)
@@ -58,33 +59,57 @@ class Document:
         place = at or self.position(path)
         self.faulty.add(path)
         self.problems.append(
-            Problem(self.file, place.line, place.column, key_text(path), message, suggestion)
+            Problem(place.file or self.file, place.line, place.column, key_text(path), message, suggestion)
         )
 
 
 def read_document(path: Path, name: str, environment: Mapping[str, str]) -> Document:
     """`name` is how problems call the file. What cannot be read at all leaves `data` empty."""
     document = Document(name)
-    text = _read_text(path, document)
+    text = read_text(path, document)
     if text is None:
         return document
-    node = _compose(text, document)
+    node = _compose(text, document, START)
     if node is None or node.tag == _TAG + "null":
         document.readable = not document.problems
         return document
-    document.positions[()] = _position(node)
+    document.positions[()] = _position(node, START)
     if not isinstance(node, MappingNode):
         document.report((), f"expected keys and values, found {_kind(node)}", "write it as `key: value`")
         return document
     try:
-        document.data = _Converter(document, environment).mapping(node, ())
+        document.data = _Converter(document, environment, START).mapping(node, ())
         document.readable = True
     except _TooMuch as too_much:
         document.report(too_much.path, str(too_much))
     return document
 
 
-def _read_text(path: Path, document: Document) -> str | None:
+def read_value(
+    text: str, path: KeyPath, document: Document, environment: Mapping[str, str], origin: Position
+) -> object:
+    """One value on one line of a larger file, at `origin`: a scalar, or a list or mapping in brackets."""
+    node = _compose(text, document, origin, path)
+    if isinstance(node, MappingNode) and not node.flow_style:
+        hint = "put quotes around a text that holds `: `, and { } around a mapping"
+        document.report(path, "a second `:` in the line", hint)
+        return None
+    if isinstance(node, SequenceNode) and not node.flow_style:
+        document.report(path, "a list on one line is written a, b or [a, b]")
+        return None
+    try:
+        return None if node is None else _Converter(document, environment, origin).value(node, path)
+    except _TooMuch as too_much:
+        document.report(too_much.path, str(too_much))
+        return None
+
+
+def read_text(
+    path: Path,
+    document: Document,
+    max_bytes: int = MAX_FILE_BYTES,
+    if_larger: str = "is this a configuration file?",
+) -> str | None:
     def whole(message: str, suggestion: str = "") -> None:
         document.report((), message, suggestion, at=Position(0, 0))
 
@@ -94,12 +119,12 @@ def _read_text(path: Path, document: Document) -> str | None:
         return None
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
+            content = file.read(max_bytes + 1)
     except OSError as error:
         whole(f"cannot be read: {error.strerror}", "check its permissions")
         return None
-    if len(content) > MAX_FILE_BYTES:
-        whole(f"is larger than {MAX_FILE_BYTES // 1024} KiB", "is this a configuration file?")
+    if len(content) > max_bytes:
+        whole(f"is larger than {max_bytes // 1024} KiB", if_larger)
         return None
     try:
         return content.decode("utf-8-sig")
@@ -109,7 +134,7 @@ def _read_text(path: Path, document: Document) -> str | None:
         return None
 
 
-def _compose(text: str, document: Document) -> Node | None:
+def _compose(text: str, document: Document, origin: Position, path: KeyPath = ()) -> Node | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)
@@ -117,24 +142,24 @@ def _compose(text: str, document: Document) -> Node | None:
             return node
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Position(mark.line + 1, mark.column + 1) if mark else START
         lines = text.splitlines()
-        line = lines[place.line - 1] if place.line <= len(lines) else ""
-        document.report((), *_yaml_mistake(str(error.problem or error.context), line), at=place)
+        line = lines[mark.line] if mark and mark.line < len(lines) else ""
+        place = _shifted(mark.line, mark.column, origin) if mark else origin
+        document.report(path, *_yaml_mistake(str(error.problem or error.context), line), at=place)
     except RecursionError:
-        document.report((), "is nested too deeply")
+        document.report(path, "is nested too deeply", at=origin)
     except Exception as error:
         # The parser lets other errors through on rubbish, such as OverflowError for "\U99999999".
-        document.report((), f"is not YAML ({type(error).__name__})", at=_unprintable(text))
+        document.report(path, f"is not YAML ({type(error).__name__})", at=_unprintable(text, origin))
     return None
 
 
-def _unprintable(text: str) -> Position:
-    for number, line in enumerate(text.split("\n"), start=1):
-        for column, char in enumerate(line, start=1):
+def _unprintable(text: str, origin: Position) -> Position:
+    for number, line in enumerate(text.split("\n")):
+        for column, char in enumerate(line):
             if ord(char) < 32 and char not in "\t\r":
-                return Position(number, column)
-    return START
+                return _shifted(number, column, origin)
+    return origin
 
 
 def _yaml_mistake(problem: str, line: str) -> tuple[str, str]:
@@ -163,9 +188,10 @@ class _TooMuch(Exception):
 class _Converter:
     """Nodes to plain values, with variables put in; what is wrong goes into the document's problems."""
 
-    def __init__(self, document: Document, environment: Mapping[str, str]):
+    def __init__(self, document: Document, environment: Mapping[str, str], origin: Position):
         self.document = document
         self.environment = environment
+        self.origin = origin
         self.values = 0
         self.construct = YAML(typ="safe", pure=True).constructor.construct_object
 
@@ -179,15 +205,15 @@ class _Converter:
             if key in result:
                 first = self.document.positions[at].line
                 self.document.report(
-                    at, f"given twice; first on line {first}", "keep one", at=_position(key_node)
+                    at, f"given twice; first on line {first}", "keep one", at=_position(key_node, self.origin)
                 )
                 continue
-            self.document.positions[at] = _position(key_node)
-            result[key] = self._value(value_node, at)
+            self.document.positions[at] = _position(key_node, self.origin)
+            result[key] = self.value(value_node, at)
         return result
 
     def _key(self, node: Node, path: KeyPath) -> str | None:
-        place = _position(node)
+        place = _position(node, self.origin)
         if not isinstance(node, ScalarNode):
             self.document.report(path, f"a key must be text, found {_kind(node)}", at=place)
             return None
@@ -201,7 +227,7 @@ class _Converter:
             return None
         return str(node.value)
 
-    def _value(self, node: Node, path: KeyPath) -> object:
+    def value(self, node: Node, path: KeyPath) -> object:
         self.values += 1
         if self.values > MAX_VALUES:
             raise _TooMuch(path[:1], f"holds more than {MAX_VALUES} values")
@@ -219,8 +245,8 @@ class _Converter:
                 return None
 
     def _item(self, node: Node, path: KeyPath) -> object:
-        self.document.positions[path] = _position(node)
-        return self._value(node, path)
+        self.document.positions[path] = _position(node, self.origin)
+        return self.value(node, path)
 
     def _scalar(self, node: ScalarNode, path: KeyPath) -> object:
         if node.tag == _TAG + "str":
@@ -248,11 +274,18 @@ class _Converter:
 
     def _unknown_tag(self, node: Node, path: KeyPath) -> None:
         tag = str(node.tag).replace(_TAG, "!!")
-        self.document.report(path, f"the tag {tag} is not supported", "remove it", at=_position(node))
+        self.document.report(
+            path, f"the tag {tag} is not supported", "remove it", at=_position(node, self.origin)
+        )
 
 
-def _position(node: Node) -> Position:
-    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+def _position(node: Node, origin: Position) -> Position:
+    return _shifted(node.start_mark.line, node.start_mark.column, origin)
+
+
+def _shifted(line: int, column: int, origin: Position) -> Position:
+    """A place that is counted from 0, in a text that begins at `origin`."""
+    return Position(origin.line + line, column + (origin.column if line == 0 else 1))
 
 
 def _kind(node: Node) -> str:

@@ -40,6 +40,10 @@ OTHER_WORDS = {
     "target": "table",
     "cursor": "watermark_column",
 }
+WHERE_ROWS_COME_FROM = (
+    "say where the rows come from, such as source: {files: landing/orders/*.csv}, "
+    "or put a pipeline.sql or pipeline.py beside it"
+)
 OTHER_STRATEGIES = {"merge": "upsert", "overwrite": "full_refresh", "replace": "full_refresh", "scd": "scd2"}
 _LIMITS = {
     "greater_than_equal": "must be at least {ge:g}",
@@ -187,7 +191,7 @@ def _how_to_say_it(kind: Any, value: object) -> str:
 
 
 def _what_is_missing(model: type[BaseModel], path: KeyPath) -> str:
-    if path in {("source",), ("source", "files")}:
+    if path == ("source", "files"):
         return "say where the rows come from, such as source: {files: landing/orders/*.csv}"
     key = next((key for key in keys_of(model) if _same_place(key.path, _general(path))), None)
     return f"it is required: {key.description[:1].lower()}{key.description[1:]}" if key else ""

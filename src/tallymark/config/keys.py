@@ -5,6 +5,7 @@ Errors, suggestions and the reference page all read this, so they cannot disagre
 
 from __future__ import annotations
 
+import datetime
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,14 @@ from tallymark.config.problem import KeyPath, listed
 ANY_NAME = "<name>"  # a key that the user chooses
 ANY_ITEM = 0  # an item of a list
 
-_PLAIN = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+_PLAIN = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    datetime.date: "a date",
+    datetime.datetime: "a time",
+}
 
 
 @dataclass(frozen=True)

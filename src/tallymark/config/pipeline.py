@@ -12,6 +12,7 @@ from tallymark.config.change_feed import CdcConfig
 from tallymark.config.names import ColumnName, Names, first_repeated
 from tallymark.config.section import Section
 from tallymark.config.spark_types import check_type
+from tallymark.config.template_vars import TemplateVars
 from tallymark.model.settings import (
     MergeSettings,
     OnTargetDuplicates,
@@ -32,6 +33,11 @@ class Format(StrEnum):
     TEXT = "text"
     EXCEL = "excel"
     FIXED_WIDTH = "fixed_width"
+
+
+class Materialized(StrEnum):
+    TABLE = "table"
+    VIEW = "view"
 
 
 class FixedWidthField(Section):
@@ -174,13 +180,21 @@ class RetryConfig(Section):
 
 class PipelineConfig(Section):
     description: str = Field("", description="For people")
-    source: SourceConfig = Field(description="Where the rows come from")
+    source: SourceConfig | None = Field(
+        None, description="The files that the rows come from; none beside a pipeline.sql or pipeline.py"
+    )
     columns: list[ColumnConfig] = Field(
         default_factory=list,
         description="Rename, cast, require; what is not named passes through",
     )
     destination: str | None = Field(None, description="Name of a destination; default: the project's default")
     table: str | None = Field(None, description="Default: the pipeline's name")
+    materialized: Materialized = Field(
+        Materialized.TABLE, description="pipeline.sql only: view keeps the query instead of its rows"
+    )
+    vars: TemplateVars = Field(
+        default_factory=dict, description="Values for var('name') in templates; they win over the project's"
+    )
     merge_strategy: Strategy = Field(
         Strategy.FULL_REFRESH, description="What happens to the rows that are already in the table"
     )

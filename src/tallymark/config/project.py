@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from tallymark.config.section import Section
+from tallymark.config.template_vars import TemplateVars
 
 
 def _as_texts(value: object) -> object:
@@ -128,6 +129,14 @@ class ProjectConfig(Section):
     )
     defaults: ProjectDefaults = Field(
         default_factory=ProjectDefaults, description="For pipelines that do not say otherwise"
+    )
+    vars: TemplateVars = Field(
+        default_factory=dict, description="Values for var('name') in templates; a pipeline's own win"
+    )
+    landing_zones: str = Field(
+        "landing",
+        min_length=1,
+        description="The folder or URL whose folders are the zones of landing_zone('name') in transforms",
     )
     quarantine_path: str | None = Field(
         None,

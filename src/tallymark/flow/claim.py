@@ -202,7 +202,7 @@ def waiting_in_order(job: Job, unhashed: Collection[str] = ()) -> list[WaitingFi
     for path in set(unhashed) - entries.keys():
         entries[path] = WaitingFile(SourceFile(path, 0, 0, ""), FileState.FAILED, 0, "cannot be read")
     files = [e.file for e in entries.values() if not e.file.path.startswith(REPLAY_PREFIX)]
-    return [entries[file.path] for file in order_files(files, job.task.source.order)]
+    return [entries[file.path] for file in order_files(files, job.task.files.order)]
 
 
 def next_files(job: Job, set_aside: Collection[str], max_files: int) -> Choice:

@@ -181,7 +181,7 @@ def _file_batch(job: Job, claim: Claim) -> Batch | Receipt:
     for unreadable in found.unreadable:
         raise unreadable
     if found.report.listed == 0:
-        raise SourceError(f"{job.task.source.files}: no file matches", hint="check the path or glob")
+        raise SourceError(f"{job.task.files.files}: no file matches", hint="check the path or glob")
     claim.settle()
     batch = claim.next_batch()
     return batch if batch is not None else _already(claim.recovered[-1])

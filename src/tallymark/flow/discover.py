@@ -38,7 +38,7 @@ def look_for_files(job: Job, known: dict[str, SourceFile]) -> Found:
     waiting = job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
     failed = {entry.file.path for entry in waiting if entry.state is FileState.FAILED}
     return look(
-        job.task.source,
+        job.task.files,
         job.task.root,
         {path: file for path, file in known.items() if path not in failed},
         lambda: job.spark,

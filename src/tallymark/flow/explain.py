@@ -111,7 +111,7 @@ def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
         return []
     applied = job.destination.applied(job.task.table, [e.file.content_hash for e in entries.values()]).by_hash
     waiting = [e.file for e in entries.values() if e.file.content_hash not in applied]
-    return [entries[file.path] for file in order_files(waiting, job.task.source.order)]
+    return [entries[file.path] for file in order_files(waiting, job.task.files.order)]
 
 
 def _in_words(change: SchemaChange) -> str:

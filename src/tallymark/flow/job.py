@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.checks.quarantine import Quarantine
 from tallymark.config.pipeline import BatchConfig, ColumnConfig, QuarantineConfig, SourceConfig
 from tallymark.destinations.contract import Destination
+from tallymark.errors import Unsupported
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Event, Step
 from tallymark.model.settings import MergeSettings
@@ -29,7 +30,7 @@ class Task:
     pipeline: str
     table: str
     settings: MergeSettings
-    source: SourceConfig
+    source: SourceConfig | None  # None: a transform
     rules: tuple[ColumnConfig, ...] = ()
     envelope: Debezium | None = None
     provenance: bool = True
@@ -38,6 +39,15 @@ class Task:
     max_attempts: int = 3
     root: Path = field(default_factory=Path.cwd)
     allow_deletes: bool = False
+
+    @property
+    def files(self) -> SourceConfig:
+        if self.source is None:
+            raise Unsupported(
+                f"{self.pipeline} is a transform, and this version loads only files",
+                hint="name the pipelines to run: `tallymark run NAME…`",
+            )
+        return self.source
 
     @property
     def max_files(self) -> int:

@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 
 from pyspark.sql import SparkSession
 
-from tallymark.config.load import LoadedProject, Pipeline
+from tallymark.config.load import LoadedProject
+from tallymark.config.pipelines import Pipeline
 from tallymark.config.project import DestinationConfig
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.open import open_destination

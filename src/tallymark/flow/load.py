@@ -98,7 +98,7 @@ def read_batch(job: Job, batch: Batch) -> SourceFrame:
         case BatchKind.FILES:
             # The rules are for the rows, not for the envelope around them.
             rules = () if job.task.envelope else job.task.rules
-            read = read_files(job.spark, job.task.source, rules, batch.files, job.task.root)
+            read = read_files(job.spark, job.task.files, rules, batch.files, job.task.root)
             return _unwrapped(job, read)
         case BatchKind.REPLAY:
             replay = job.quarantine.replay_frame(job.task.pipeline, replayed_batch(batch))

@@ -233,8 +233,8 @@ def test_a_long_list_of_problems_is_cut_in_the_message_only(folder):
 def test_pipelines_folder_without_any_pipeline(folder):
     (folder.root / "pipelines/silver").mkdir(parents=True)
     assert folder.problems() == [
-        "pipelines: holds no config.yaml; "
-        "a pipeline is a folder in it with a config.yaml: pipelines/silver/orders/"
+        "pipelines: holds no pipeline; "
+        "a pipeline is a folder in it with a config.yaml or a pipeline.sql: pipelines/silver/orders/"
     ]
 
 

@@ -191,7 +191,8 @@ def test_mistakes_in_a_source(orders, text, problem):
 
 
 MISSING_SOURCE = (
-    "source: missing; say where the rows come from, such as source: {files: landing/orders/*.csv}"
+    "source: missing; say where the rows come from, such as source: {files: landing/orders/*.csv}, "
+    "or put a pipeline.sql or pipeline.py beside it"
 )
 
 

@@ -65,14 +65,15 @@ def test_good_files_pass():
     assert errors("tallymark.schema.json", "{}") == []
     assert errors("tallymark.schema.json", PROJECT) == []
     assert errors("pipeline.schema.json", PIPELINE) == []
+    assert errors("pipeline.schema.json", "{}") == []  # beside a pipeline.sql
+    assert errors("pipeline.schema.json", "{materialized: view, vars: {n: 3, day: x}}") == []
 
 
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("{}", "$"),
         ("source: {files: x, formt: csv}", "$.source"),
-        ("source: {files: x, format: cvs}", "$.source.format"),
+        ("source: {files: x, format: cvs}", "$.source"),
         ("{source: {files: x}, merge_stratgy: upsert}", "$"),
         ("{source: {files: x}, merge_strategy: upsrt}", "$.merge_strategy"),
         ("{source: {files: x}, unique_key: 5}", "$.unique_key"),

@@ -1,5 +1,6 @@
 """From what the library returned to what the user sees. Pure functions: nothing here prints."""
 
+from tallymark.cli.output.effective import settings
 from tallymark.cli.output.findings import doctor, validate
 from tallymark.cli.output.loads import recover, replay, run
 from tallymark.cli.output.plans import plan
@@ -20,6 +21,7 @@ __all__ = [
     "requeue",
     "run",
     "schema",
+    "settings",
     "status",
     "validate",
     "version",

@@ -1,0 +1,30 @@
+"""Everything that can be said about a project without Spark and without its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallymark.config.load import find_project, load_project
+from tallymark.errors import ConfigError
+from tallymark.model.report import Finding
+
+
+def examine(folder: Path) -> list[Finding]:
+    try:
+        project = load_project(find_project(folder))
+    except ConfigError as error:
+        problems = error.facts.get("problems")
+        if not isinstance(problems, list) or not problems:
+            return [Finding("configuration", False, error.message, error.hint)]
+        return [_problem_finding(problem) for problem in problems]
+    return [Finding("tallymark.yaml", True, f"project {project.name}")] + [
+        Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
+        for pipeline in project.pipelines.values()
+    ]
+
+
+def _problem_finding(problem: object) -> Finding:
+    facts = problem if isinstance(problem, dict) else {"message": str(problem)}
+    place = ":".join(str(facts[key]) for key in ("file", "line") if facts.get(key))
+    key = f"{facts['key']}: " if facts.get("key") else ""
+    return Finding(place, False, f"{key}{facts.get('message', '')}", str(facts.get("suggestion") or ""))
