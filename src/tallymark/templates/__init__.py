@@ -1,0 +1,23 @@
+"""Queries with placeholders: `pipeline.sql` as a sandboxed Jinja template, and what a transform reads.
+
+references(template)        the names that it may ask for, found without running it
+render(template, context)   the query, checked to be one SELECT, and the names that it asked for
+python_references(file, …)  the same names of a pipeline.py
+"""
+
+from tallymark.templates.context import Context, Rendered, Template, Watermark
+from tallymark.templates.python import python_references
+from tallymark.templates.references import Reference, References, references
+from tallymark.templates.render import render
+
+__all__ = [
+    "Context",
+    "Reference",
+    "References",
+    "Rendered",
+    "Template",
+    "Watermark",
+    "python_references",
+    "references",
+    "render",
+]

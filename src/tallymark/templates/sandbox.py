@@ -1,0 +1,138 @@
+"""The Jinja that templates run in: a closed list of what they may use, and nothing else.
+
+Templates have no loader, so they reach no file; no globals, so no Python; attributes only of the kinds
+below; statements and filters only of those below; `range` and `*` within limits. What a template prints
+becomes a SQL literal (`finalize`), whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from typing import Any
+
+from jinja2 import StrictUndefined, Undefined, nodes
+from jinja2.filters import FILTERS as JINJA_FILTERS
+from jinja2.runtime import LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS as JINJA_TESTS
+
+from tallymark.templates.faults import Fault
+from tallymark.templates.literals import identifier, literal
+
+LONGEST_REPEAT = 10_000
+LARGEST_NUMBER = 10**38
+
+FILTERS = """
+    abs capitalize count d default dictsort first float int items join last length list lower map max
+    min reject replace reverse round select sort string sum title trim unique upper
+    """.split()  # noqa: SIM905
+TESTS = """
+    boolean defined divisibleby eq equalto even false float ge gt in integer iterable le lower lt mapping ne
+    none number odd sequence string true undefined upper == != > >= < <=
+    """.split()  # noqa: SIM905
+
+_TEXT_METHODS = frozenset({"upper", "lower", "strip", "startswith", "endswith", "split"})
+_DATE_PARTS = frozenset({"year", "month", "day", "weekday", "isoweekday", "isoformat"})
+_ATTRIBUTES: dict[type, frozenset[str]] = {
+    str: _TEXT_METHODS,
+    date: _DATE_PARTS,
+    datetime: _DATE_PARTS | {"hour", "minute", "second", "date"},
+    dict: frozenset({"items", "keys", "values", "get"}),
+    LoopContext: frozenset(
+        {
+            "index",
+            "index0",
+            "revindex",
+            "revindex0",
+            "first",
+            "last",
+            "length",
+            "depth",
+            "previtem",
+            "nextitem",
+        }
+    ),
+}
+
+_STATEMENTS = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Assign, nodes.With, nodes.Scope)
+_REFUSED = {
+    nodes.Include: "include",
+    nodes.Import: "import",
+    nodes.FromImport: "from … import",
+    nodes.Extends: "extends",
+    nodes.Block: "block",
+    nodes.Macro: "macro",
+    nodes.CallBlock: "call",
+    nodes.FilterBlock: "filter",
+    nodes.AssignBlock: "set without =",
+    nodes.ScopedEvalContextModifier: "autoescape",
+    nodes.EvalContextModifier: "autoescape",
+}
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return any(attr in _ATTRIBUTES.get(kind, ()) for kind in type(obj).__mro__)
+
+    def wrap_str_format(self, value: Any) -> None:
+        """Jinja would let `format` through in its own guise, with widths of any size."""
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
+        raise Fault(f"{attribute} of {_words(obj)} is out of reach for templates")
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        _check_size(operator, left, right)
+        return super().call_binop(context, operator, left, right)
+
+
+def _check_size(operator: str, left: Any, right: Any) -> None:
+    """`'x' * 10**12` would take all memory before anybody looks at the result."""
+    if operator == "%" and isinstance(left, str):
+        raise Fault("% does not format texts in templates", "join texts with ~")
+    if operator == "**" and not (abs(right) <= 128 and abs(left) <= 10**6):
+        raise Fault("the power is too large")
+    if operator == "*":
+        for one, other in ((left, right), (right, left)):
+            if (
+                isinstance(one, str | list | tuple)
+                and isinstance(other, int)
+                and len(one) * other > LONGEST_REPEAT
+            ):
+                raise Fault(f"a repetition is longer than {LONGEST_REPEAT}")
+            if isinstance(one, int) and abs(one) > LARGEST_NUMBER:
+                raise Fault("the number is too large")
+
+
+def _words(obj: object) -> str:
+    match obj:
+        case str():
+            return "a text"
+        case _ if callable(obj):
+            return "a function"
+        case _:
+            return f"a value of type {type(obj).__name__}"
+
+
+def _printed(value: object) -> str:
+    if isinstance(value, Undefined):
+        return str(value)  # raises, with the name
+    return literal(value)
+
+
+def new_sandbox() -> Sandbox:
+    sandbox = Sandbox(undefined=StrictUndefined, finalize=_printed, autoescape=False, loader=None)
+    filters: dict[str, Callable[..., Any]] = {name: JINJA_FILTERS[name] for name in FILTERS}
+    sandbox.filters = filters | {"identifier": identifier}
+    sandbox.tests = {name: JINJA_TESTS[name] for name in TESTS}
+    sandbox.globals = {}
+    return sandbox
+
+
+def refused_statement(node: nodes.Node) -> str | None:
+    """The word of a statement that templates may not use."""
+    if isinstance(node, nodes.Stmt | nodes.Template) and not isinstance(node, _STATEMENTS):
+        return _REFUSED.get(type(node), type(node).__name__.lower())
+    return None

@@ -1,0 +1,148 @@
+"""What templates cannot reach: Python, files, the environment, programs, endless loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+OUT_OF_REACH = [
+    "{{ ''.__class__ }}",
+    "{{ ''['__class__'] }}",
+    "{{ ''['__cla' ~ 'ss__'] }}",
+    "{{ ''|attr('__class__') }}",
+    "{{ [''] | map(attribute='__class__') | list }}",
+    "{{ ['a'] | map(attribute='format') | first }}",
+    "{{ [] | sort(attribute='__class__') | sum(attribute='__class__') ~ '' }}{{ [1] | sum(attribute='real') }}",
+    "{{ ref.__globals__ }}",
+    "{{ ref('a').__class__.__mro__ }}",
+    "{{ ref('a').text.__class__ }}",
+    "{{ var.__self__.context }}",
+    "{{ var['__self__'] }}",
+    "{{ (var).__func__ }}",
+    "{{ is_scd2.__closure__ }}",
+    "{{ range.__self__ }}",
+    "{{ run_started_at.__reduce__() }}",
+    "{{ run_started_at.tzinfo }}",
+    "{{ run_started_at.strftime('%Y') }}",
+    "{{ 'a'.format(1) }}",
+    "{{ '{0.__class__}'.format(1) }}",
+    "{{ 'a'.format_map({}) }}",
+    "{{ ''.encode() }}",
+    "{{ [].append(1) }}",
+    "{{ {}.update(a=1) }}",
+    "{{ {}.setdefault('a', 1) }}",
+    "{{ var('n').real }}",
+    "{{ self }}",
+    "{{ self._TemplateReference__context }}",
+    "{{ super() }}",
+    "{{ namespace(a=1) }}",
+    "{{ lipsum.__globals__['os'] }}",
+    "{{ cycler }}",
+    "{{ joiner() }}",
+    "{{ dict(a=1) }}",
+    "{{ config }}",
+    "{{ env('HOME') }}",
+    "{{ environ }}",
+    "{{ __import__('os') }}",
+    "{{ open('/etc/passwd') }}",
+    "{{ 'x' | safe }}",
+    "{{ 'x' | tojson }}",
+    "{{ 'x' | pprint }}",
+    "{{ 'x' | e }}",
+    "{{ 'x' | format(1) }}",
+    "{{ [1, 2] | random }}",
+    "{{ 'a' | center(10) }}",
+    "{% include '/etc/passwd' %}",
+    "{% include ['a', 'b'] ignore missing %}",
+    "{% import 'os' as os %}",
+    "{% from 'os' import environ %}",
+    "{% extends 'a' %}",
+    "{% block a %}{% endblock %}",
+    "{% macro m() %}{% endmacro %}",
+    "{% call var('n') %}{% endcall %}",
+    "{% filter upper %}a{% endfilter %}",
+    "{% set x %}a{% endset %}",
+    "{% autoescape true %}{% endautoescape %}",
+    "{% set ref = var %}",
+    "{% set f = ref %}{{ f('a') }}",
+    "{% for ref in [1] %}{% endfor %}",
+    "{% with var = 1 %}{% endwith %}",
+]
+TOO_MUCH = [
+    "{% for i in range(10**12) %}{{ i }}{% endfor %}",
+    "{% for i in range(10**30) %}{{ i }}{% endfor %}",
+    "{% for i in range(1000) %}{% for j in range(1000) %}{% endfor %}{% endfor %}",
+    "{{ range(10**9) | list }}",
+    "{{ 'x' * 10**12 }}",
+    "{{ 10**12 * 'x' }}",
+    "{{ [1] * 10**12 }}",
+    "{{ 10**10**10 }}",
+    "{{ 2 ** -10**9 }}",
+    "{{ 10**38 * 10**38 * 10**38 }}",
+    "{{ '%1000000000d' % 1 }}",
+]
+
+
+@pytest.mark.parametrize("attempt", OUT_OF_REACH)
+def test_out_of_reach(problems: Callable[..., list[str]], attempt: str) -> None:
+    found = problems(f"SELECT 1\n{attempt}", variables={"n": 1})
+    assert found
+    assert all(line.startswith(("2: ", "{% autoescape %} is not")) for line in found)
+    assert not any("Traceback" in line or " at 0x" in line for line in found)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("attempt", TOO_MUCH)
+def test_too_much(problems: Callable[..., list[str]], attempt: str) -> None:
+    (line,) = problems(f"SELECT 1\n{attempt}")
+    assert line.startswith("2: ")
+
+
+def test_a_query_that_grows_and_grows(problems: Callable[..., list[str]]) -> None:
+    text = "{% for i in range(90000) %}" + "x" * 60 + "{{ i }}{% endfor %}"
+    assert problems(text) == ["the query grows longer than 4 MiB"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM csv.`/etc/passwd`", "csv.`/etc/passwd` is read past Tallymark"),
+        (
+            "SELECT * FROM silver.orders o",
+            "silver.orders is read past Tallymark; write {{ ref('silver.orders') }}",
+        ),
+        ("SELECT (SELECT max(a) FROM x)", "x is read past Tallymark"),
+        ("SELECT * FROM read_files('/etc')", "READ_FILES('/etc') is read past Tallymark"),
+        ("SELECT * FROM IDENTIFIER('x')", "is read past Tallymark"),
+        ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "reflect runs code of the JVM"),
+        ("SELECT `java_method`('a', 'b')", "java_method runs code of the JVM"),
+        ("SELECT system.builtin.TRY_REFLECT('a', 'b')", "TRY_REFLECT runs code of the JVM"),
+        ("SELECT TRANSFORM(a) USING 'cat' AS (b) FROM {{ ref('x') }}", "TRANSFORM … USING runs a program"),
+        ("SELECT '${env:HOME}'", "Spark would replace ${…}"),
+        ("SELECT 1 -- ${spark.app.name}", "Spark would replace ${…}"),
+    ],
+)
+def test_the_query_reads_only_what_it_asked_for(
+    problems: Callable[..., list[str]], sql: str, expected: str
+) -> None:
+    (line,) = problems(f"-- a line\n{sql}")
+    assert line.startswith("2: ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH x AS (SELECT 1 AS a), y AS (SELECT * FROM X) SELECT * FROM y JOIN x USING (a)",
+        "SELECT * FROM {{ ref('a.b') }} AS t JOIN {{ landing_zone('orders/eu') }} z ON t.a = z.a",
+        "SELECT * FROM range(10) JOIN explode(array(1, 2)) JOIN VALUES (1) AS v(a)",
+        "SELECT * FROM {{ ref('a') }} LATERAL VIEW explode(b) c AS d",
+        "SELECT a FROM {{ ref('a') }} UNION ALL (SELECT 2)",
+        "VALUES (1, 2), (3, 4)",
+        "FROM {{ ref('a') }} SELECT b",
+        "SELECT /*+ BROADCAST(x) */ * FROM {{ ref('a') }} x WHERE b RLIKE 'c' QUALIFY rank() OVER (ORDER BY b) = 1",
+    ],
+)
+def test_queries_that_pass(query: Callable[..., str], sql: str) -> None:
+    assert query(sql)
