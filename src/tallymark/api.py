@@ -33,14 +33,18 @@ from tallymark.errors import ConfigError
 from tallymark.flow import direct, doctor
 from tallymark.flow.direct import MergeOptions, Target
 from tallymark.flow.explain import explain_pipeline
+from tallymark.flow.graph import build_graph
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import NamedDestination, named_destination, pipeline_job, select_pipelines
+from tallymark.flow.lineage import trace_columns
 from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_pipeline, run_side_by_side
 from tallymark.flow.validate import examine
 from tallymark.ledger import Ledger, open_ledger
+from tallymark.model.graph import GraphNode
+from tallymark.model.lineage import PipelineLineage
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import (
     BatchRecord,
@@ -70,6 +74,7 @@ class Project:
         on_event: Callable[[Event], None] | None = None,
     ):
         self._project: LoadedProject = load_project(find_project(Path(folder)))
+        self._graph = build_graph(self._project)
         self._on_event = on_event or (lambda event: None)
         home = self._project.root / HOME
         self._sessions = (
@@ -157,6 +162,15 @@ class Project:
     def settings(self, pipeline: str) -> tuple[Setting, ...]:
         """The settings that hold for a pipeline, and where each came from. Starts no Spark."""
         return effective_settings(self._project, self._project.pipelines[self._one(pipeline)])
+
+    def graph(self, *pipelines: str) -> tuple[GraphNode, ...]:
+        """What each pipeline reads and who reads it, in the order in which they run. Starts no Spark."""
+        return self._graph.nodes(one.name for one in select_pipelines(self._project, pipelines))
+
+    def lineage(self, *pipelines: str) -> tuple[PipelineLineage, ...]:
+        """Which columns each column of a SQL pipeline is made of, as far as its query tells."""
+        traced = trace_columns(self._project, self._graph)
+        return tuple(traced[node.pipeline] for node in self.graph(*pipelines))
 
     def doctor(self) -> list[Finding]:
         return list(doctor.examine(self._project, self._sessions))

@@ -106,6 +106,22 @@ def recover(context: typer.Context, pipelines: Pipelines = None) -> Answer:
 
 
 @app.command(epilog=EVERYWHERE)
+def graph(
+    context: typer.Context,
+    pipelines: Pipelines = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid diagram.")] = False,
+    columns: Annotated[bool, typer.Option("--columns", help="Which column is made of which.")] = False,
+) -> Answer:
+    """Show which pipeline reads which, in the order in which they run."""
+    if mermaid and columns:
+        raise typer.BadParameter("--mermaid draws pipelines, not --columns: choose one")
+    with open_project(context) as project:
+        if columns:
+            return output.lineage(project.lineage(*pipelines or ()))
+        return output.graph(project.graph(*pipelines or ()), as_mermaid=mermaid)
+
+
+@app.command(epilog=EVERYWHERE)
 def config(context: typer.Context, pipeline: OnePipeline) -> Answer:
     """Show the settings that hold for a pipeline, and where each came from."""
     with open_project(context) as project:

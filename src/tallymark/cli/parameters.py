@@ -37,7 +37,8 @@ Pipelines = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="PIPELINE",
-        help="Names, or patterns such as 'silver.*'; default: all.",
+        help="Names, or patterns such as 'silver.*'; +NAME with what it reads, NAME+ with what reads it. "
+        "Default: all.",
         autocompletion=pipeline_names,
     ),
 ]

@@ -16,6 +16,7 @@ from tallymark.config.project import DestinationConfig
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.open import open_destination
 from tallymark.errors import ConfigError
+from tallymark.flow.graph import build_graph
 from tallymark.flow.job import Job, Task
 from tallymark.flow.lease import holder_name
 from tallymark.ledger import Ledger
@@ -25,19 +26,34 @@ from tallymark.spark import Sessions
 
 
 def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipeline]:
-    """By name or glob such as `silver.*`; all when none is named."""
+    """By name or glob such as `silver.*`; all when none is named. `+name` adds what it reads, directly or
+    not, and `name+` all that read it; then the order is the one in which they can run."""
     chosen: dict[str, Pipeline] = {}
-    for name in wanted or ["*"]:
-        matching = {n: p for n, p in project.pipelines.items() if fnmatchcase(n, name)}
-        if not matching and wanted:
-            close = get_close_matches(name, project.pipelines, n=1)
-            known = ", ".join(project.pipelines) or "none yet"
-            raise ConfigError(
-                f"there is no pipeline {name}",
-                hint=f"did you mean {close[0]}?" if close else f"the project has: {known}",
-            )
+    with_others = [pattern for pattern in wanted if pattern != pattern.strip("+")]
+    graph = build_graph(project) if with_others else None
+    for pattern in wanted or ["*"]:
+        matching = _matching(project, pattern) if wanted else dict(project.pipelines)
+        if graph is not None:
+            before = graph.upstream(matching) if pattern.startswith("+") else set()
+            after = graph.downstream(matching) if pattern.endswith("+") else set()
+            matching |= {name: project.pipelines[name] for name in before | after}
         chosen |= matching
-    return list(chosen.values())
+    if graph is None:
+        return list(chosen.values())
+    return [chosen[name] for level in graph.levels() for name in level if name in chosen]
+
+
+def _matching(project: LoadedProject, pattern: str) -> dict[str, Pipeline]:
+    name = pattern.removeprefix("+").removesuffix("+")
+    matching = {n: p for n, p in project.pipelines.items() if fnmatchcase(n, name)}
+    if not matching:
+        close = get_close_matches(name, project.pipelines, n=1)
+        known = ", ".join(project.pipelines) or "none yet"
+        raise ConfigError(
+            f"there is no pipeline {name}",
+            hint=f"did you mean {close[0]}?" if close else f"the project has: {known}",
+        )
+    return matching
 
 
 @dataclass(frozen=True)

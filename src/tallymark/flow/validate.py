@@ -6,12 +6,14 @@ from pathlib import Path
 
 from tallymark.config.load import find_project, load_project
 from tallymark.errors import ConfigError
+from tallymark.flow.graph import build_graph
 from tallymark.model.report import Finding
 
 
 def examine(folder: Path) -> list[Finding]:
     try:
         project = load_project(find_project(folder))
+        build_graph(project)
     except ConfigError as error:
         problems = error.facts.get("problems")
         if not isinstance(problems, list) or not problems:

@@ -7,7 +7,6 @@ and the error then points to a line of the query, which `Rendered.template_line`
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from tallymark.config.problem import Problem, config_error
 from tallymark.errors import ConfigError
+from tallymark.templates.comments import NotClosed, without_comments
 from tallymark.templates.context import Rendered, Template
 from tallymark.templates.faults import wrong
 
@@ -45,7 +45,11 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 def checked(template: Template, rendered: Rendered, relations: Iterable[str]) -> Rendered:
-    """The query without what follows its end. `relations` are those that the template was given."""
+    """The query without comments and semicolons. `relations` are those that the template was given."""
+    try:
+        rendered = replace(rendered, sql=without_comments(rendered.sql))
+    except NotClosed as error:
+        raise wrong(template.file, rendered.line_at(error.offset), error.message) from None
     if "${" in rendered.sql:
         line = rendered.line_at(rendered.sql.index("${"))
         hint = "write var('name'), and ${NAME} in vars; in a text write \\u0024{"
@@ -61,13 +65,11 @@ def checked(template: Template, rendered: Rendered, relations: Iterable[str]) ->
 
 
 def _without_semicolons(template: Template, rendered: Rendered) -> str:
-    """Ends in a line end, so that a comment in the last line swallows nothing that is put after it."""
     sql = rendered.sql
     try:
         tokens = Spark().tokenize(sql)
-    except SqlglotError:
-        line = rendered.line_at(_open_quote(sql))
-        raise wrong(template.file, line, "a quote or comment is not closed") from None
+    except SqlglotError as error:
+        raise wrong(template.file, 0, f"SQL: {error}") from None
     if not tokens:
         raise wrong(template.file, 1, "holds no query", "write a SELECT")
     end = len(sql)
@@ -76,16 +78,6 @@ def _without_semicolons(template: Template, rendered: Rendered) -> str:
             break
         end = token.start
     return sql[:end].rstrip() + "\n"
-
-
-_QUOTES = re.compile(
-    r"""--[^\n]*|/\*.*?(\*/|\Z)|'(?:[^'\\]|\\.?)*+'?|"(?:[^"\\]|\\.?)*+"?|`[^`]*+`?""", re.DOTALL
-)
-
-
-def _open_quote(sql: str) -> int:
-    starts = [found.start() for found in _QUOTES.finditer(sql) if not found[0].startswith("--")]
-    return starts[-1] if starts else 0
 
 
 def _one_query(template: Template, rendered: Rendered) -> exp.Expr:

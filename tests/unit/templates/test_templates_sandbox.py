@@ -120,7 +120,8 @@ def test_a_query_that_grows_and_grows(problems: Callable[..., list[str]]) -> Non
         ("SELECT system.builtin.TRY_REFLECT('a', 'b')", "TRY_REFLECT runs code of the JVM"),
         ("SELECT TRANSFORM(a) USING 'cat' AS (b) FROM {{ ref('x') }}", "TRANSFORM … USING runs a program"),
         ("SELECT '${env:HOME}'", "Spark would replace ${…}"),
-        ("SELECT 1 -- ${spark.app.name}", "Spark would replace ${…}"),
+        ("SELECT ${spark.app.name}", "Spark would replace ${…}"),
+        ("SELECT /*+ ${x} */ 1", "Spark would replace ${…}"),
     ],
 )
 def test_the_query_reads_only_what_it_asked_for(

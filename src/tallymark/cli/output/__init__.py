@@ -2,6 +2,7 @@
 
 from tallymark.cli.output.effective import settings
 from tallymark.cli.output.findings import doctor, validate
+from tallymark.cli.output.graphs import graph, lineage
 from tallymark.cli.output.loads import recover, replay, run
 from tallymark.cli.output.plans import plan
 from tallymark.cli.output.quarantined import dropped, quarantine_list, quarantine_show
@@ -11,8 +12,10 @@ from tallymark.cli.output.started import init, schema, version
 __all__ = [
     "doctor",
     "dropped",
+    "graph",
     "history",
     "init",
+    "lineage",
     "plan",
     "quarantine_list",
     "quarantine_show",
