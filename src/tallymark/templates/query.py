@@ -131,6 +131,8 @@ def _syntax(template: Template, rendered: Rendered, error: ParseError) -> Config
     message = str(facts.get("description") or error).partition(" but got <Token")[0].rstrip(".")
     if message == "Invalid expression / Unexpected token":
         message = "not expected here"
+    elif message.startswith("Required keyword:"):
+        message = "something is missing here"
     at = f"SQL: near {word[:40]!r}: " if word else "SQL: "
     place = rendered.template_line(line, max(1, column - len(word) + 1))
     return wrong(template.file, place, f"{at}{message[0].lower()}{message[1:]}")

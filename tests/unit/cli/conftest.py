@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 import tallymark
+from tallymark.config.effective import From, Setting
 from tallymark.errors import TallymarkError
+from tallymark.model.graph import GraphNode, PipelineKind
+from tallymark.model.lineage import ColumnLineage, ColumnSource, InputKind, PipelineLineage
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import (
     BadRow,
@@ -117,6 +120,28 @@ BAD_ROW = QuarantinedRow(
     '8,"é\n"',
     NOON,
 )
+SETTINGS = (
+    Setting("unique_key", ["day"], From.ANNOTATION, "pipelines/gold/revenue/pipeline.sql", 2),
+    Setting("table", "gold.revenue", From.DEFAULT),
+)
+NODES = (
+    GraphNode("silver.orders", PipelineKind.FILES, 1, (), ("orders",), ("gold.revenue",)),
+    GraphNode("gold.revenue", PipelineKind.SQL, 2, ("silver.orders", "silver.other"), ("orders", "codes/eu")),
+    GraphNode("gold.scores", PipelineKind.PYTHON, 2),
+)
+LINEAGE = (
+    PipelineLineage(
+        "gold.revenue",
+        (
+            ColumnLineage("total", (ColumnSource(InputKind.PIPELINE, "silver.orders", "amount"),)),
+            ColumnLineage("n"),
+            ColumnLineage("code", (ColumnSource(InputKind.LANDING_ZONE, "codes/eu", "code"),)),
+            ColumnLineage("x", (ColumnSource(InputKind.UNKNOWN, "", "x"),)),
+            ColumnLineage("*", (ColumnSource(InputKind.PIPELINE, "silver.orders", "*"),)),
+        ),
+    ),
+    PipelineLineage("silver.orders", unknown="its columns come from files"),
+)
 GOOD_FINDING = Finding("java", True, "17.0.14")
 BAD_FINDING = Finding("ledger", False, "cannot open .tallymark/ledger.db", "make the folder writable")
 
@@ -172,6 +197,15 @@ class FakeProject:
     def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> Any:
         return self._answer("quarantine_drop", pipeline, batch_id, ids)
 
+    def settings(self, pipeline: str) -> Any:
+        return self._answer("settings", pipeline)
+
+    def graph(self, *pipelines: str) -> Any:
+        return self._answer("graph", pipelines)
+
+    def lineage(self, *pipelines: str) -> Any:
+        return self._answer("lineage", pipelines)
+
     def doctor(self) -> Any:
         return self._answer("doctor")
 
@@ -205,6 +239,9 @@ class Library:
             "quarantine_show": [BAD_ROW],
             "quarantine_replay": LOADED,
             "quarantine_drop": 2,
+            "settings": SETTINGS,
+            "graph": NODES,
+            "lineage": LINEAGE,
             "doctor": [GOOD_FINDING],
             "validate": [GOOD_FINDING],
             "init_project": [Path("tallymark.yaml")],

@@ -27,6 +27,8 @@ COMMANDS = {
     "quarantine show": ["quarantine", "show", "silver.orders", "b-1"],
     "quarantine replay": ["quarantine", "replay", "silver.orders"],
     "quarantine drop": ["quarantine", "drop", "silver.orders", "b-1", "--id", "r-1"],
+    "config": ["config", "gold.revenue"],
+    "graph": ["graph", "+gold.*"],
     "validate": ["validate"],
     "doctor": ["doctor"],
     "schema": ["schema"],
@@ -79,6 +81,8 @@ def test_arguments_reach_the_library(library: Any) -> None:
         ("quarantine_show", "silver.orders", "b-1", 100),
         ("quarantine_replay", "silver.orders", None),
         ("quarantine_drop", "silver.orders", "b-1", ["r-1"]),
+        ("settings", "gold.revenue"),
+        ("graph", ("+gold.*",)),
         ("validate", Path()),
         ("doctor",),
         ("schemas",),
@@ -212,6 +216,8 @@ def test_ctrl_c_exits_with_130(library: Any, capsys: pytest.CaptureFixture[str])
         ["run", "--bogus"],
         ["run", "--project"],
         ["requeue"],
+        ["config"],
+        ["graph", "--mermaid", "--columns"],
         ["history", "--limit", "x"],
         ["quarantine"],
         ["init", "--pipeline", "silver.x"],
@@ -287,3 +293,58 @@ def test_init_finds_the_project_above(library: Any, monkeypatch: pytest.MonkeyPa
 def test_help_with_json_is_still_one_document(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--help", "--json"]) == 0
     assert document_of(capsys)["ok"] is True
+
+
+def test_columns_and_diagrams_of_the_graph(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "--columns", "gold.revenue+"]) == 0
+    assert library.calls[1] == ("lineage", ("gold.revenue+",))
+    assert capsys.readouterr().out.splitlines() == [
+        "gold.revenue",
+        "  total ← silver.orders.amount",
+        "  n ← no column",
+        "  code ← code of zone codes/eu",
+        "  x ← x of an input whose columns are not known",
+        "  all columns ← all columns of silver.orders",
+        "silver.orders",
+        "  its columns come from files",
+    ]
+    assert main(["graph", "--mermaid", "--json"]) == 0
+    assert document_of(capsys)["result"]["mermaid"].splitlines() == [
+        "flowchart LR",
+        '  n0["silver.orders"]',
+        '  n1(["gold.revenue"])',
+        '  n2{{"gold.scores"}}',
+        '  n3[/"orders"/]',
+        "  n3 --> n0",
+        "  n3 --> n1",
+        '  n4[/"codes/eu"/]',
+        "  n4 --> n1",
+        "  n0 --> n1",
+    ]
+
+
+def test_settings_and_the_graph_as_text(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["config", "gold.revenue"])
+    assert capsys.readouterr().out.splitlines() == [
+        "setting     value         from",
+        'unique_key  ["day"]       pipelines/gold/revenue/pipeline.sql:2',
+        "table       gold.revenue  default",
+    ]
+    main(["graph"])
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["level", "pipeline", "kind", "reads", "read", "by"],
+        ["1", "silver.orders", "files", "zone", "orders", "gold.revenue"],
+        [
+            "2",
+            "gold.revenue",
+            "sql",
+            "silver.orders,",
+            "silver.other,",
+            "zone",
+            "orders,",
+            "zone",
+            "codes/eu",
+            "-",
+        ],
+        ["2", "gold.scores", "python", "-", "-"],
+    ]

@@ -149,6 +149,9 @@ def test_completion_knows_the_pipelines(tmp_path: Path) -> None:
     for name in ("silver/orders", "silver/customers", "gold/revenue"):
         (tmp_path / "pipelines" / name).mkdir(parents=True)
         (tmp_path / "pipelines" / name / "config.yaml").touch()
+    (tmp_path / "pipelines/silver/customers/config.yaml").rename(
+        tmp_path / "pipelines/silver/customers/pipeline.sql"
+    )
     env = {
         **os.environ,
         "_TALLYMARK_COMPLETE": "complete_bash",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 from tallymark.cli.blocks import Answer, Grid
-from tallymark.config.effective import Setting
+
+if TYPE_CHECKING:
+    from tallymark.config.effective import Setting
 
 
 def settings(pipeline: str, found: Sequence[Setting]) -> Answer:
