@@ -84,7 +84,7 @@ def _trace(pipeline: Pipeline, known: Mapping[str, tuple[str, ...]]) -> Pipeline
         columns = tuple(_columns(sql, relations, known))
     except ConfigError as error:
         return PipelineLineage(pipeline.name, unknown=error.message)
-    except (SqlglotError, RecursionError) as error:
+    except Exception as error:  # sqlglot's analysis raises more than its own kinds
         return PipelineLineage(pipeline.name, unknown=f"the query is too hard to read: {error}")
     return PipelineLineage(pipeline.name, columns)
 

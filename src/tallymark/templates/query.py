@@ -89,6 +89,9 @@ def _one_query(template: Template, rendered: Rendered) -> exp.Expr:
         raise _syntax(template, rendered, error) from None
     except (RecursionError, MemoryError):
         raise wrong(template.file, 0, "is nested too deeply", "divide it by WITH") from None
+    except Exception as error:
+        # The parser lets other errors through, such as IndexError for `map('a')`.
+        raise wrong(template.file, 0, f"cannot be read as SQL ({type(error).__name__})") from None
     if len(statements) > 1:
         second = next(at for at in _statement_starts(rendered.sql))
         hint = "one pipeline makes one table: put the others into pipelines of their own"
@@ -153,6 +156,8 @@ def _problems(template: Template, rendered: Rendered, query: exp.Expr, given: se
                 meant = ".".join(part.name for part in node.parts)
                 hint = f"write {{{{ ref('{meant}') }}}}, or landing_zone('…') for files"
                 yield problem(node, f"{shown} is read past Tallymark", hint)
+            case exp.Select() if not node.expressions:
+                yield problem(node, "SELECT without columns", "name them, or write *")
             case exp.QueryTransform():
                 yield problem(node, "TRANSFORM … USING runs a program", "write it as a pipeline.py")
             case exp.Anonymous() if node.name.casefold() in _FORBIDDEN:

@@ -103,6 +103,8 @@ def test_what_follows_the_query_does_no_harm(query: Callable[..., str], end: str
         ("SET a = 1", "1: is not a query: it is SET; write a SELECT"),
         ("1 + 1", "1: is not a query: it is the expression 1 + 1; write a SELECT"),
         ("SELECT 1,\n 'abc", "2: a quote or comment is not closed"),
+        ("SELECT map('a')", "cannot be read as SQL (IndexError)"),
+        ("SELECT", "1: SELECT without columns; name them, or write *"),
         ("SELECT a b c", "1: SQL: near 'c': not expected here"),
         ("SELECT 1\n\x07", "2: holds the control character '\\x07'; remove it"),
     ],
