@@ -45,11 +45,7 @@ def render(template: Template, context: Context) -> Rendered:
         raise _in_words(template, error) from None
     sql, pieces = _without_marks("".join(parts))
     rendered = Rendered(sql, tuple(vocabulary.refs), tuple(vocabulary.zones), pieces)
-    return checked(
-        template,
-        rendered,
-        [*map(context.refs, rendered.refs), *map(context.zones, rendered.zones), context.this],
-    )
+    return checked(template, rendered, vocabulary.relations())
 
 
 def _without_marks(output: str) -> tuple[str, tuple[Piece, ...]]:

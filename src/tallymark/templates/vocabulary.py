@@ -27,11 +27,11 @@ GUARDS = {
 
 @dataclass
 class Vocabulary:
-    """Remembers which inputs were asked for. One for each rendering."""
+    """Remembers which inputs were asked for and what they became. One for each rendering."""
 
     context: Context
-    refs: dict[str, None] = field(default_factory=dict)
-    zones: dict[str, None] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)  # each name is resolved once
+    zones: dict[str, str] = field(default_factory=dict)
     counted: int = 0
 
     def names(self) -> dict[str, object]:
@@ -50,15 +50,22 @@ class Vocabulary:
             names["watermark_value"] = TypedValue(context.watermark.value, context.watermark.type)
         return names | {name: self._question(strategy) for name, strategy in QUESTIONS.items()}
 
+    def relations(self) -> list[str]:
+        """All that the query may read."""
+        own = [self.context.this] if self.context.table_exists else []
+        return [*self.refs.values(), *self.zones.values(), *own]
+
     def ref(self, *names: object) -> SqlText:
         name = _checked(Asked.REF, names)
-        self.refs[name] = None
-        return SqlText(self.context.refs(name))
+        if name not in self.refs:
+            self.refs[name] = self.context.refs(name)
+        return SqlText(self.refs[name])
 
     def landing_zone(self, *names: object) -> SqlText:
         name = _checked(Asked.LANDING_ZONE, names)
-        self.zones[name] = None
-        return SqlText(self.context.zones(name))
+        if name not in self.zones:
+            self.zones[name] = self.context.zones(name)
+        return SqlText(self.zones[name])
 
     def var(self, *arguments: object) -> object:
         name, *default = arguments or (None,)

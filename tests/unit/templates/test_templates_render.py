@@ -51,6 +51,18 @@ def test_names_are_recorded_in_order_and_once(rendered: Callable[..., Rendered])
     assert found.sql == "SELECT * FROM `ref b` JOIN `ref a.c` JOIN `ref b` JOIN `zone z`\n"
 
 
+def test_each_name_is_resolved_once(rendered: Callable[..., Rendered]) -> None:
+    given: list[str] = []
+
+    def relation(name: str) -> str:
+        given.append(name)
+        return f"view_{len(given)}"
+
+    found = rendered("SELECT * FROM {{ ref('a') }} JOIN {{ ref('a') }} JOIN {{ ref('b') }}", refs=relation)
+    assert found.sql == "SELECT * FROM view_1 JOIN view_1 JOIN view_2\n"
+    assert given == ["a", "b"]
+
+
 def test_what_is_absent_on_the_first_run(problems: Callable[..., list[str]]) -> None:
     assert problems("SELECT 1\nWHERE a > {{ watermark_value }}") == [
         "2: watermark_value is absent; there is none before the first load; "

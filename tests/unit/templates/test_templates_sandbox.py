@@ -78,7 +78,7 @@ TOO_MUCH = [
     "{{ 10**12 * 'x' }}",
     "{{ [1] * 10**12 }}",
     "{{ 10**10**10 }}",
-    "{{ 2 ** -10**9 }}",
+    "{{ 10 ** (10 ** 7) > 1 }}",
     "{{ 10**38 * 10**38 * 10**38 }}",
     "{{ '%1000000000d' % 1 }}",
 ]
@@ -89,7 +89,8 @@ def test_out_of_reach(problems: Callable[..., list[str]], attempt: str) -> None:
     found = problems(f"SELECT 1\n{attempt}", variables={"n": 1})
     assert found
     assert all(line.startswith(("2: ", "{% autoescape %} is not")) for line in found)
-    assert not any("Traceback" in line or " at 0x" in line for line in found)
+    # What renders and is only no SQL was in reach.
+    assert not any("SQL" in line or "Traceback" in line or " at 0x" in line for line in found)
 
 
 @pytest.mark.timeout(20)
@@ -97,6 +98,7 @@ def test_out_of_reach(problems: Callable[..., list[str]], attempt: str) -> None:
 def test_too_much(problems: Callable[..., list[str]], attempt: str) -> None:
     (line,) = problems(f"SELECT 1\n{attempt}")
     assert line.startswith("2: ")
+    assert "SQL:" not in line
 
 
 def test_a_query_that_grows_and_grows(problems: Callable[..., list[str]]) -> None:
