@@ -64,9 +64,10 @@ class _Annotation:
 def read_annotations(transform: Transform, environment: Mapping[str, str]) -> Document:
     """What the head comment says, as a document like config.yaml."""
     document = Document(transform.file, readable=True)
+    keys = fields_by_key(PipelineConfig)
     number = 0
     for annotation in _annotations(transform):
-        known = annotation.path[0] in fields_by_key(PipelineConfig)
+        known = annotation.path[0] in keys
         if not annotation.in_head:
             if known and annotation.has_colon:
                 hint = "move it into the comment at the top of the file, or write it without @"
