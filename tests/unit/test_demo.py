@@ -1,11 +1,13 @@
-"""The demo, end to end in its own process; its tables are read by delta-rs, which nobody here wrote."""
+"""The demo, end to end; its tables are read by delta-rs, which nobody here wrote."""
 
 from __future__ import annotations
 
 import hashlib
-import os
+import io
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,24 +16,22 @@ from typing import Any
 import pytest
 
 from delta_rs import rows_of
+from tallymark.spark import Sessions
 
 DEMO = Path(__file__).parents[2] / "examples" / "shop" / "demo.py"
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder that it built, and what it printed."""
+def demo(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> tuple[Path, str]:
+    """The folder that it built, and what it printed. It uses the Spark that runs in this process."""
+    sessions.isolated()
     folder = tmp_path_factory.mktemp("demo") / "shop"
-    done = subprocess.run(
-        [sys.executable, str(DEMO), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done.stdout
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(printed):
+        patched.setattr(sys, "argv", [str(DEMO), str(folder)])
+        patched.syspath_prepend(DEMO.parent)
+        assert runpy.run_path(str(DEMO))["main"]() == 0
+    return folder, printed.getvalue()
 
 
 def rows(folder: Path, table: str, order_by: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -12,6 +13,8 @@ from uuid import uuid4
 from tallymark.errors import LeaseHeld, LeaseLost, LedgerError
 from tallymark.ledger.facts import Lease
 from tallymark.ledger.ledger import Ledger
+
+log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 120.0
 _HOST = socket.gethostname()
@@ -66,7 +69,15 @@ def held_lease(ledger: Ledger, table_key: str, holder: str) -> Iterator[HeldLeas
         yield held
     finally:
         held.close()
-        ledger.release_lease(held.lease)
+        _release(ledger, held.lease)
+
+
+def _release(ledger: Ledger, lease: Lease) -> None:
+    """A lease that cannot be given back runs out by itself: what was loaded is loaded nevertheless."""
+    try:
+        ledger.release_lease(lease)
+    except Exception as error:
+        log.warning("%s: its lease was not given back and runs out by itself: %s", lease.table_key, error)
 
 
 def holder_name() -> str:

@@ -1,65 +1,25 @@
-"""Against a real Spark Connect server. Client and server are processes of their own."""
+"""Against a real Spark Connect service. Its clients are processes of their own."""
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from tallymark.config.project import SparkConfig
-from tallymark.spark import find_java
-from tallymark.spark.jvm import _shipped_jars
-from tallymark.spark.settings import launch_settings
+from tallymark.spark import Sessions
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = tmp_path_factory.mktemp("connect")
-    port = free_port()
-    conf = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.driver.memory": "1g",
-    }
-    settings = launch_settings(SparkConfig(master="local[2]", conf=conf), home, _shipped_jars())
-    command = [f"{Path(pyspark.__file__).parent}/bin/spark-submit"]
-    command += [part for item in settings.items() for part in ("--conf", "=".join(item))]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    java = {key: value for key, value in find_java(home).environment().items() if value}
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=home, env={**os.environ, **java}
-        )
-    try:
-        wait_for(port, process, home / "log")
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.3)
-    pytest.fail(f"the Connect server did not start:\n{log.read_text()[-2000:]}")
+def server(sessions: Sessions) -> Iterator[str]:
+    """The service of Spark Connect, in the Spark of the tests: a server of its own would start cold."""
+    context = sessions.isolated().sparkContext
+    service = context._jvm.org.apache.spark.sql.connect.service.SparkConnectService  # type: ignore[union-attr]
+    service.start(context._jsc.sc())
+    yield f"sc://127.0.0.1:{context.getConf().get('spark.connect.grpc.binding.port')}"
 
 
 def client(program: str, cwd: Path, *arguments: str) -> str:

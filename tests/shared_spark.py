@@ -1,0 +1,56 @@
+"""One JVM for all processes of a test run: what one of them has warmed up serves the others too."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Jvm:
+    port: int
+    secret: str
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Jvm:
+        parameters = spark.sparkContext._gateway.gateway_parameters  # type: ignore[union-attr]
+        return cls(parameters.port, parameters.auth_token)
+
+    def attach(self) -> SparkSession:
+        """A session of this process on the Spark that runs already."""
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
+        try:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        running = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+        conf = SparkConf(_jvm=gateway.jvm, _jconf=running.getConf())
+        return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
+
+
+@contextmanager
+def shared_spark(folder: Path, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+    """The first process starts Spark and is the last to leave: the JVM ends with the process that made it."""
+    address = folder / "spark.json"
+    with (folder / "start.lock").open("w") as starting, (folder / "use.lock").open("w") as using:
+        flock(using, LOCK_SH)
+        flock(starting, LOCK_EX)
+        is_first = not address.exists()
+        spark = start() if is_first else Jvm(**json.loads(address.read_text())).attach()
+        if is_first:
+            address.write_text(json.dumps(asdict(Jvm.of(spark))))
+        flock(starting, LOCK_UN)
+        yield spark
+        if is_first:
+            flock(starting, LOCK_EX)
+            flock(using, LOCK_EX)
+            address.unlink()
