@@ -28,6 +28,7 @@ from tallymark.errors import ConfigError
 from tallymark.model.receipt import Counts
 
 
+@pytest.mark.core
 def test_a_snapshot_with_a_null_partition_keeps_the_rest_of_the_table(bench: Bench) -> None:
     bench.load(SNAPSHOT, ORDERS, [order(1, "a"), order(2, None), order(3, "b")])
     assert bench.load(SNAPSHOT, ORDERS, [order(9, None)]) == Counts(inserted=1, deleted=1, total=1)
@@ -57,7 +58,6 @@ def test_delete_insert_by_a_composite_key_leaves_unmatched_rows_alone(bench: Ben
     assert canonical(bench.rows()) == canonical(after)
 
 
-@pytest.mark.core
 def test_scd2_with_an_unchanged_row_writes_nothing(bench: Bench) -> None:
     bench.load(BY_TIME, ORDERS, DAY1)
     before = canonical(bench.rows())

@@ -37,7 +37,6 @@ def test_a_batch_without_a_column_keeps_its_values(bench: Bench) -> None:
     assert kept == {1: Decimal("5.00"), 2: None}
 
 
-@pytest.mark.core
 def test_new_columns_are_added(bench: Bench) -> None:
     bench.load(UPSERT, "id bigint", [{"id": 1}, {"id": 2}])
     counts = bench.load(
@@ -79,7 +78,6 @@ def test_nan_equals_nan_and_zero_has_no_sign(bench: Bench) -> None:
     assert counts.unchanged == 2
 
 
-@pytest.mark.core
 def test_nested_values_are_compared_whole(bench: Bench) -> None:
     schema = "id bigint, address struct<street:string,tags:array<string>>, labels map<string,int>"
     before = {"id": 1, "address": {"street": "a", "tags": ["x"]}, "labels": {"a": 1}}
@@ -137,7 +135,6 @@ def test_a_commit_in_between_is_seen(bench: Bench) -> None:
             prepared.commit(bench.marker("stale", prepared.counts, sequence=99))
 
 
-@pytest.mark.core
 def test_markers_are_found_before_and_after_they_are_copied(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1, content="one")
     bench.load(UPSERT, ORDERS, DAY1, content="two")  # changes nothing, counts as applied

@@ -124,6 +124,7 @@ def test_a_zombie_stops_when_its_lease_was_taken(loads: Loads) -> None:
     assert loads.scenario.differences() == []
 
 
+@pytest.mark.big
 def test_a_late_commit_of_a_batch_that_was_given_up(loads: Loads, no_stop: None) -> None:
     """The successor's try of the batch fails and its file is put into a new one. The zombie's commit of the
     old batch comes when the successor is about to commit the new one: the first of the two counts."""

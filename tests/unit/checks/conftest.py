@@ -73,6 +73,34 @@ def cast(conformed: Callable[..., Conformed]) -> Callable[..., list[tuple[object
     return values
 
 
+@pytest.fixture
+def cast_all(
+    spark: SparkSession, conformed: Callable[..., Conformed]
+) -> Callable[[list[tuple[str, list[str]]]], list[list[tuple[object, str]]]]:
+    """Many columns in one frame, each its target type and its values in SQL: the same as `cast` for each,
+    in one Spark job."""
+
+    def values(columns: list[tuple[str, list[str]]]) -> list[list[tuple[object, str]]]:
+        names = [f"v{number}" for number in range(len(columns))]
+        arrays = (f"array({', '.join(sql)}) AS {name}" for name, (_, sql) in zip(names, columns, strict=True))
+        frame = spark.sql(f"SELECT inline(arrays_zip({', '.join(names)})) FROM (SELECT {', '.join(arrays)})")
+        rules = [ColumnConfig(name=name, type=to) for name, (to, _) in zip(names, columns, strict=True)]
+        made = conformed(as_source(frame), *rules).frame.orderBy(ROW_ORDER)
+        good = (f"IF(exists({PROBLEMS}, p -> p.column = '{name}'), NULL, {name}) AS {name}" for name in names)
+        rows = made.selectExpr(*good, PROBLEMS).collect()
+        return [
+            [_outcome_of(name, row) for row in rows[: len(sql)]]
+            for name, (_, sql) in zip(names, columns, strict=True)
+        ]
+
+    return values
+
+
+def _outcome_of(name: str, row: Row) -> tuple[object, str]:
+    reasons = [problem["reason"] for problem in row[PROBLEMS] if problem["column"] == name]
+    return (None, reasons[0]) if reasons else (row[name], "")
+
+
 def outcome(row: Row) -> tuple[object, str]:
     problems = row[PROBLEMS]
     return (None, problems[0]["reason"]) if problems else (row["v"], "")
