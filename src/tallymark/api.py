@@ -35,12 +35,13 @@ from tallymark.flow.direct import MergeOptions, Target
 from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.graph import build_graph
 from tallymark.flow.job import Job
-from tallymark.flow.jobs import NamedDestination, named_destination, pipeline_job, select_pipelines
+from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.lineage import trace_columns
 from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
-from tallymark.flow.run import run_pipeline, run_side_by_side
+from tallymark.flow.run import run_in_order, run_pipeline
+from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.flow.validate import examine
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.model.graph import GraphNode
@@ -200,7 +201,7 @@ class Project:
         started_at, started, ledger = _now(), time.monotonic(), self._ledger()
         run_id = ledger.start_run(self.name, command, host=socket.gethostname(), pid=os.getpid())
         jobs = self._jobs(chosen, ledger, run_id, allow_deletes) if chosen else []
-        reports = run_side_by_side(jobs, work, self._project.config.parallel)
+        reports = run_in_order(jobs, self._graph.levels(), work, self._project.config.parallel)
         report = RunReport(run_id, self.name, reports, started_at, time.monotonic() - started)
         outcomes: dict[str, object] = {r.pipeline: str(r.outcome) for r in reports}
         ledger.finish_run(run_id, "SUCCEEDED" if report.ok else "FAILED", outcomes)

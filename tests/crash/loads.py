@@ -12,8 +12,9 @@ from seams import Hook, Point, watched_job, watched_spark
 
 from tallymark.config.load import load_project
 from tallymark.flow.job import Job
-from tallymark.flow.jobs import pipeline_job, select_pipelines
+from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline
+from tallymark.flow.select import select_pipelines
 from tallymark.ledger import open_ledger
 from tallymark.model.report import Outcome, PipelineReport
 from tallymark.spark import Sessions

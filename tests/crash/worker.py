@@ -42,8 +42,9 @@ from seams import (
 
 from shared_spark import Jvm
 from tallymark.config.load import load_project
-from tallymark.flow.jobs import pipeline_job, select_pipelines
+from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline, run_side_by_side
+from tallymark.flow.select import select_pipelines
 from tallymark.ledger import open_ledger
 from tallymark.model.report import Outcome
 from tallymark.spark import Sessions

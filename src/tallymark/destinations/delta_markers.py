@@ -27,11 +27,12 @@ from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, awa
 from tallymark.destinations.spark_sql import delta_table, local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
+from tallymark.model.watermark import Watermark
 
 _SCHEMA = (
     "table_id string, version bigint, kind string, content_hash string, batch_id string, pipeline string, "
     "table_key string, sequence bigint, fence bigint, as_of timestamp, strategy string, counts string, "
-    "committed_at timestamp, restored_to bigint"
+    "committed_at timestamp, restored_to bigint, watermark string"
 )
 _APPLIED, _RESTORED = "applied", "restored"
 _FEW_HASHES = 500
@@ -157,7 +158,8 @@ class DeltaMarkers:
     def _rows(self, entry: HistoryEntry) -> Iterable[tuple[Any, ...]]:
         if entry.restored_to is not None:
             nothing = (None,) * 9
-            yield (self._table_id, entry.version, _RESTORED, *nothing, entry.committed_at, entry.restored_to)
+            place = (self._table_id, entry.version, _RESTORED)
+            yield (*place, *nothing, entry.committed_at, entry.restored_to, None)
         marker = entry.marker
         if marker is not None:
             for content_hash in marker.content_hashes:
@@ -172,6 +174,7 @@ class DeltaMarkers:
                     ),
                     *(marker.table_key, marker.sequence, marker.fence, marker.as_of, marker.strategy),
                     *(json.dumps(marker.counts.as_dict()), entry.committed_at, None),
+                    json.dumps(marker.watermark.as_dict()) if marker.watermark else None,
                 )
 
 
@@ -196,6 +199,7 @@ def _applied(version: int, rows: list[Row]) -> Applied:
         as_of=aware(first["as_of"]),
         strategy=first["strategy"],
         counts=Counts(**json.loads(first["counts"])),
+        watermark=Watermark.from_dict(json.loads(first["watermark"] or "null")),
     )
     return Applied(marker, str(version), aware(first["committed_at"]))
 

@@ -124,7 +124,7 @@ class Claim:
         self.held_back = choice.held_back
         if not choice.files:
             return None
-        return self.create(BatchKind.FILES, choice.files)
+        return self.create(self._job.task.batch_kind, choice.files)
 
     def create(self, kind: BatchKind, files: tuple[SourceFile, ...]) -> Batch:
         return self._job.ledger.create_batch(
@@ -177,7 +177,7 @@ class Claim:
                 id=batch_id,
                 pipeline=job.task.pipeline,
                 table_key=job.table_key,
-                kind=BatchKind.FILES,
+                kind=job.task.batch_kind,
                 files=files,
                 sequence=applied.marker.sequence,
                 as_of=applied.marker.as_of,
@@ -202,7 +202,7 @@ def waiting_in_order(job: Job, unhashed: Collection[str] = ()) -> list[WaitingFi
     for path in set(unhashed) - entries.keys():
         entries[path] = WaitingFile(SourceFile(path, 0, 0, ""), FileState.FAILED, 0, "cannot be read")
     files = [e.file for e in entries.values() if not e.file.path.startswith(REPLAY_PREFIX)]
-    return [entries[file.path] for file in order_files(files, job.task.files.order)]
+    return [entries[file.path] for file in order_files(files, job.task.order)]
 
 
 def next_files(job: Job, set_aside: Collection[str], max_files: int) -> Choice:
@@ -227,6 +227,7 @@ def receipt_from_marker(job: Job, applied: Applied) -> Receipt:
         version=applied.version,
         sequence=marker.sequence,
         committed_at=applied.committed_at,
+        watermark=marker.watermark,
     )
 
 

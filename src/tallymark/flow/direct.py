@@ -32,8 +32,8 @@ from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
 from tallymark.flow.discover import discover
 from tallymark.flow.explain import explain_batch, explain_pipeline
 from tallymark.flow.job import Job, Task
-from tallymark.flow.jobs import NamedDestination
 from tallymark.flow.run import load_planning_again
+from tallymark.flow.select import NamedDestination
 from tallymark.ledger import open_ledger
 from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt

@@ -9,11 +9,11 @@ from tallymark.destinations.contract import Prepared
 from tallymark.errors import TallymarkError
 from tallymark.flow.choose import choose
 from tallymark.flow.claim import failure_of
-from tallymark.flow.discover import look_for_files
 from tallymark.flow.job import Job
 from tallymark.flow.load import balanced, prepared_batch, tripped_guard, warnings_of
+from tallymark.flow.look import look
 from tallymark.ledger.facts import WaitingFile
-from tallymark.model.batch import Batch, BatchKind, FileState, SourceFile
+from tallymark.model.batch import Batch, FileState, SourceFile
 from tallymark.model.plan import AddColumn, ChangeType, Merge, Plan, SchemaChange
 from tallymark.model.receipt import Counts
 from tallymark.model.report import PlanReport, RowSample
@@ -82,7 +82,7 @@ def _next_batch(job: Job) -> tuple[Batch | None, int]:
         id="plan",
         pipeline=task.pipeline,
         table_key=job.table_key,
-        kind=BatchKind.FILES,
+        kind=task.batch_kind,
         files=choice.files,
         sequence=0,
         as_of=job.clock(),
@@ -94,7 +94,7 @@ def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
     """What a run would register now, without registering it: new contents that neither the ledger nor the
     table knows."""
     known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
-    found = look_for_files(job, known)
+    found = look(job, known)
     entries = {
         e.file.path: e
         for e in job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
@@ -111,7 +111,7 @@ def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
         return []
     applied = job.destination.applied(job.task.table, [e.file.content_hash for e in entries.values()]).by_hash
     waiting = [e.file for e in entries.values() if e.file.content_hash not in applied]
-    return [entries[file.path] for file in order_files(waiting, job.task.files.order)]
+    return [entries[file.path] for file in order_files(waiting, job.task.order)]
 
 
 def _in_words(change: SchemaChange) -> str:

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.quarantine import Quarantine
 from tallymark.config.pipeline import BatchConfig, ColumnConfig, QuarantineConfig, SourceConfig
+from tallymark.config.template_vars import Scalar
+from tallymark.config.transform import Transform
 from tallymark.destinations.contract import Destination
 from tallymark.errors import Unsupported
+from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
+from tallymark.model.batch import BatchKind
 from tallymark.model.report import Event, Step
 from tallymark.model.settings import MergeSettings
 from tallymark.sources.envelope import Debezium
 from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
 
 MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
+
+
+@dataclass(frozen=True)
+class Query:
+    """A transform, and what it reads."""
+
+    transform: Transform
+    code: str  # hash of its text, settings and variables
+    refs: tuple[str, ...]  # pipelines
+    zones: Mapping[str, SourceConfig]  # landing zone → its files
+    variables: Mapping[str, Scalar]
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,7 @@ class Task:
     table: str
     settings: MergeSettings
     source: SourceConfig | None  # None: a transform
+    query: Query | None = None  # of a transform
     rules: tuple[ColumnConfig, ...] = ()
     envelope: Debezium | None = None
     provenance: bool = True
@@ -39,21 +56,31 @@ class Task:
     max_attempts: int = 3
     root: Path = field(default_factory=Path.cwd)
     allow_deletes: bool = False
+    archive: bool = False  # move files away once they are loaded
 
     @property
     def files(self) -> SourceConfig:
         if self.source is None:
             raise Unsupported(
-                f"{self.pipeline} is a transform, and this version loads only files",
-                hint="name the pipelines to run: `tallymark run NAME…`",
+                f"{self.pipeline} is a transform: it has no files of its own",
+                hint="name a pipeline that loads files",
             )
         return self.source
+
+    @property
+    def order(self) -> Literal["name", "modified"]:
+        """Results of a transform apply in the order in which they were first asked for."""
+        return "modified" if self.source is None else self.source.order
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        return BatchKind.FILES if self.query is None else BatchKind.QUERY
 
     @property
     def max_files(self) -> int:
         if self.batch.max_files is not None:
             return self.batch.max_files
-        return 1 if one_file_is_a_delivery(effective(self.settings).settings) else MANY_FILES
+        return 1 if self.query or one_file_is_a_delivery(effective(self.settings).settings) else MANY_FILES
 
     @property
     def ordered(self) -> bool:
@@ -76,6 +103,8 @@ class Job:
     clock: Callable[[], datetime]
     on_event: Callable[[Event], None]
     frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
+    destination_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline's table
+    inputs: dict[str, Destination] = field(default_factory=dict)  # opened, by the destination's name
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -93,6 +122,14 @@ class Job:
     @cached_property
     def table_key(self) -> str:
         return self.destination.table_key(self.task.table)
+
+    def open_input(self, pipeline: str) -> tuple[Destination, str]:
+        """Where another pipeline's table is, and its name there. Each destination is opened once."""
+        assert self.destination_of is not None  # noqa: S101  of a project
+        named, table = self.destination_of(pipeline)
+        if named.name not in self.inputs:
+            self.inputs[named.name] = named.open(lambda: self.spark)
+        return self.inputs[named.name], table
 
     def tell(self, step: Step, text: str, done: int | None = None, total: int | None = None) -> None:
         self.on_event(Event(self.task.pipeline, step, text, done, total))

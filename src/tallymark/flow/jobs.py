@@ -2,82 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-
-from pyspark.sql import SparkSession
 
 from tallymark.config.load import LoadedProject
+from tallymark.config.pipeline import SourceConfig
 from tallymark.config.pipelines import Pipeline
-from tallymark.config.project import DestinationConfig
-from tallymark.destinations.contract import Destination
-from tallymark.destinations.open import open_destination
-from tallymark.errors import ConfigError
-from tallymark.flow.graph import build_graph
-from tallymark.flow.job import Job, Task
+from tallymark.config.transform import Transform
+from tallymark.errors import Unsupported
+from tallymark.flow.archive import refuse_remote_files
+from tallymark.flow.graph import transform_references
+from tallymark.flow.job import Job, Query, Task
 from tallymark.flow.lease import holder_name
+from tallymark.flow.pins import code_hash
+from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.sources.envelope import Debezium
 from tallymark.spark import Sessions
-
-
-def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipeline]:
-    """By name or glob such as `silver.*`; all when none is named. `+name` adds what it reads, directly or
-    not, and `name+` all that read it; then the order is the one in which they can run."""
-    chosen: dict[str, Pipeline] = {}
-    with_others = [pattern for pattern in wanted if pattern != pattern.strip("+")]
-    graph = build_graph(project) if with_others else None
-    for pattern in wanted or ["*"]:
-        matching = _matching(project, pattern) if wanted else dict(project.pipelines)
-        if graph is not None:
-            before = graph.upstream(matching) if pattern.startswith("+") else set()
-            after = graph.downstream(matching) if pattern.endswith("+") else set()
-            matching |= {name: project.pipelines[name] for name in before | after}
-        chosen |= matching
-    if graph is None:
-        return list(chosen.values())
-    return [chosen[name] for level in graph.levels() for name in level if name in chosen]
-
-
-def _matching(project: LoadedProject, pattern: str) -> dict[str, Pipeline]:
-    name = pattern.removeprefix("+").removesuffix("+")
-    matching = {n: p for n, p in project.pipelines.items() if fnmatchcase(n, name)}
-    if not matching:
-        close = get_close_matches(name, project.pipelines, n=1)
-        known = ", ".join(project.pipelines) or "none yet"
-        raise ConfigError(
-            f"there is no pipeline {name}",
-            hint=f"did you mean {close[0]}?" if close else f"the project has: {known}",
-        )
-    return matching
-
-
-@dataclass(frozen=True)
-class NamedDestination:
-    """A destination of a project, not open yet: each load opens it on a Spark session of its own."""
-
-    name: str
-    config: DestinationConfig
-    resolve: Callable[[str], str]
-
-    def open(self, spark: Callable[[], SparkSession]) -> Destination:
-        return open_destination(self.config, spark, self.resolve)
-
-
-def named_destination(project: LoadedProject, name: str | None) -> NamedDestination:
-    chosen = name or project.config.defaults.destination
-    known = project.config.destinations
-    if chosen not in known:
-        close = get_close_matches(chosen, known, n=1)
-        raise ConfigError(
-            f"there is no destination {chosen}",
-            hint=f"did you mean {close[0]}?" if close else f"the project has: {', '.join(known)}",
-        )
-    return NamedDestination(chosen, known[chosen], project.resolve)
 
 
 def pipeline_job(
@@ -98,14 +41,16 @@ def pipeline_job(
         table=pipeline.table,
         settings=pipeline.settings,
         source=config.source,
+        query=_query(project, pipeline, pipeline.transform) if pipeline.transform else None,
         rules=tuple(config.columns),
         envelope=Debezium.of(config),
-        provenance=config.provenance,
+        provenance=config.provenance and config.source is not None,  # rows of a query are in no file
         limits=config.quarantine,
         batch=config.batch,
         max_attempts=config.retry.max_attempts,
         root=project.root,
         allow_deletes=allow_deletes,
+        archive=_archives(pipeline),
     )
     return Job(
         task=task,
@@ -117,4 +62,43 @@ def pipeline_job(
         quarantine_root=project.quarantine_root,
         clock=clock,
         on_event=on_event,
+        destination_of=lambda name: _place(project, name),
     )
+
+
+def _archives(pipeline: Pipeline) -> bool:
+    config = pipeline.config
+    if config.archive_landing_zones and config.source is None:
+        raise Unsupported(
+            f"{pipeline.name}: archive_landing_zones is for pipelines that load files; a transform reads its "
+            "landing zones again each time",
+            hint="remove it, and load the files by a pipeline of their own, whose table the transform reads",
+        )
+    if config.archive_landing_zones and config.source is not None:
+        files = config.source.files
+        refuse_remote_files([files] if isinstance(files, str) else files)
+    return config.archive_landing_zones
+
+
+def _query(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Query:
+    config = pipeline.config
+    if config.materialized != "table":
+        raise Unsupported(
+            f"{pipeline.name}: materialized: {config.materialized} is not built yet",
+            hint="leave it out: the pipeline then fills a table",
+        )
+    found = transform_references(transform)
+    settings = asdict(pipeline.settings) | {"columns": [rule.model_dump() for rule in config.columns]}
+    top = project.config.landing_zones.rstrip("/")
+    return Query(
+        transform=transform,
+        code=code_hash(transform.text, settings, dict(pipeline.variables)),
+        refs=tuple(dict.fromkeys(one.name for one in found.refs)),
+        zones={one.name: SourceConfig(files=f"{top}/{one.name}/*") for one in found.zones},
+        variables=pipeline.variables,
+    )
+
+
+def _place(project: LoadedProject, name: str) -> tuple[NamedDestination, str]:
+    pipeline = project.pipelines[name]
+    return named_destination(project, pipeline.destination), pipeline.table

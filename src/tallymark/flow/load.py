@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import Conformed, conform
@@ -15,7 +16,10 @@ from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
 from tallymark.flow.job import Job
-from tallymark.model.batch import Batch, BatchKind
+from tallymark.flow.pins import Pin
+from tallymark.flow.transform import transformed
+from tallymark.flow.watermarks import watermark_after
+from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -30,6 +34,7 @@ from tallymark.model.table import (
     Column,
     TableShape,
 )
+from tallymark.model.watermark import Watermark
 from tallymark.sources.discover import recheck
 from tallymark.sources.envelope import unwrap
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
@@ -48,12 +53,12 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         warnings = warnings_of(plan, prepared)
         _refuse_idle_replay(batch, counts)
         refuse_deletes(plan, prepared, allowed=job.task.allow_deletes)
+        watermark = watermark_after(job, checked)
         job.quarantine.write(batch, checked)
-        if batch.kind is BatchKind.FILES:
-            recheck(batch.files, job.task.root, lambda: job.spark)
+        recheck(_files_read(batch), job.task.root, lambda: job.spark)
         ensure_lease()
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
-        commit = prepared.commit(_marker(batch, fence, plan, counts))
+        commit = prepared.commit(_marker(batch, fence, plan, counts, watermark))
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -66,6 +71,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         warnings=warnings + ((commit.disagreement,) if commit.disagreement else ()),
         way=commit.way,
         seconds=time.monotonic() - started,
+        watermark=watermark,
     )
 
 
@@ -74,10 +80,10 @@ def prepared_batch(
     job: Job, batch: Batch, *, for_commit: bool = True
 ) -> Iterator[tuple[Checked, Plan, Prepared]]:
     """Read, check and plan: what `plan` on the command line shows, and what a load then commits."""
-    with _telling_spark_errors(batch):
-        job.tell(Step.READ, "reading " + ("1 file" if len(batch.files) == 1 else f"{len(batch.files)} files"))
+    with _telling_spark_errors(batch), ExitStack() as inputs:
+        job.tell(Step.READ, _reading(batch))
         current = job.destination.inspect(job.task.table)
-        rows = _conformed(job, batch, read_batch(job, batch), current)
+        rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
         with split(rows, job.task.limits, batch.files) as checked:
             job.tell(Step.PLAN, f"planning {checked.total} rows")
@@ -93,7 +99,25 @@ def prepared_batch(
                 yield checked, plan, prepared
 
 
-def read_batch(job: Job, batch: Batch) -> SourceFrame:
+def _reading(batch: Batch) -> str:
+    if batch.kind is BatchKind.QUERY:
+        return "asking the query"
+    return "reading " + ("1 file" if len(batch.files) == 1 else f"{len(batch.files)} files")
+
+
+def _files_read(batch: Batch) -> tuple[SourceFile, ...]:
+    match batch.kind:
+        case BatchKind.FILES:
+            return batch.files
+        case BatchKind.QUERY:
+            zones = Pin.from_json(batch.files[0].inputs or "").zones
+            return tuple(file for files in zones.values() for file in files)
+        case BatchKind.REPLAY | BatchKind.FRAME:
+            return ()
+
+
+def read_batch(job: Job, batch: Batch, inputs: ExitStack) -> SourceFrame:
+    """What must stay open until the commit is closed by `inputs`."""
     match batch.kind:
         case BatchKind.FILES:
             # The rules are for the rows, not for the envelope around them.
@@ -105,6 +129,9 @@ def read_batch(job: Job, batch: Batch) -> SourceFrame:
             return SourceFrame(replay.frame, replay.columns, batch.files)
         case BatchKind.FRAME:
             return _unwrapped(job, _read_frame(job, batch))
+        case BatchKind.QUERY:
+            assert job.task.query is not None  # noqa: S101  the kind of a transform's batches
+            return _unwrapped(job, _in_order(transformed(job, job.task.query, batch, inputs), batch))
 
 
 def _unwrapped(job: Job, read: SourceFrame) -> SourceFrame:
@@ -116,10 +143,13 @@ def replayed_batch(batch: Batch) -> str:
 
 
 def _read_frame(job: Job, batch: Batch) -> SourceFrame:
-    """The rows of a DataFrame are in no file; their order is the one in which Spark gives them."""
     if job.frame is None:
         raise SourceError(f"batch {batch.id} came from a DataFrame, which only its caller has")
-    frame = job.frame(job.spark)
+    return _in_order(job.frame(job.spark), batch)
+
+
+def _in_order(frame: DataFrame, batch: Batch) -> SourceFrame:
+    """The rows of a DataFrame are in no file; their order is the one in which Spark gives them."""
     columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema.fields)
     technical = frame.select(
         "*",
@@ -229,7 +259,7 @@ def _incoming_columns(job: Job, rows: Conformed) -> tuple[Column, ...]:
     return tuple(replace(column, type=job.destination.column_type(column.type)) for column in given)
 
 
-def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts) -> Marker:
+def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts, watermark: Watermark | None) -> Marker:
     return Marker(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -241,6 +271,7 @@ def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts) -> Marker:
         strategy=str(plan.settings.strategy),
         counts=counts,
         unique_by=plan.unique_by,
+        watermark=watermark,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from tallymark.errors import (
     TableMoved,
     TallymarkError,
 )
+from tallymark.flow.archive import archive_committed
 from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, waiting_in_order
 from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
@@ -44,6 +45,8 @@ def run_pipeline(job: Job) -> PipelineReport:
                 claim.settle()
                 load_all(job, claim, tally, found)
                 tally.settle_markers()
+        if job.task.archive:
+            tally.warnings += archive_committed(job)
     except TallymarkError as error:
         tally.failed(error)
     except Exception as error:
@@ -185,6 +188,19 @@ class Tally:
         if self.failures:
             return Outcome.FAILED
         return Outcome.LOADED if self.receipts else Outcome.NOTHING_NEW
+
+
+def run_in_order(
+    jobs: Sequence[Job],
+    levels: Sequence[Collection[str]],
+    work: Callable[[Job], PipelineReport],
+    workers: int,
+) -> tuple[PipelineReport, ...]:
+    """What reads a table runs after what fills it; what is independent runs side by side."""
+    reports: list[PipelineReport] = []
+    for level in levels:
+        reports += run_side_by_side([job for job in jobs if job.task.pipeline in level], work, workers)
+    return tuple(reports)
 
 
 def run_side_by_side(

@@ -21,7 +21,7 @@ from tallymark.model.batch import BatchKind, FileState, SourceFile
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = files.c.gone_at.is_(None)
-SOURCE = (files.c.path, files.c.size, files.c.modified_ns, files.c.content_hash)
+SOURCE = (files.c.path, files.c.size, files.c.modified_ns, files.c.content_hash, files.c.inputs)
 _RETIRED = (files.c.id, files.c.table_key, files.c.content_hash, files.c.state)
 _FRESH = {"attempts": 0, "error": ""}
 _REFRESH = (
@@ -71,7 +71,7 @@ def waiting(tx: Tx, pipeline: str, table_key: str | None) -> list[WaitingFile]:
     )
     if table_key is not None:
         query = query.where(files.c.table_key == table_key)
-    return [WaitingFile(SourceFile(*row[:4]), FileState(row[4]), row[5], row[6]) for row in tx.execute(query)]
+    return [WaitingFile(SourceFile(*row[:5]), FileState(row[5]), row[6], row[7]) for row in tx.execute(query)]
 
 
 def register(
@@ -124,6 +124,31 @@ def requeue(tx: Tx, pipeline: str, paths: Collection[str] | None) -> int:
     if paths is None:
         return tx.execute(again).rowcount
     return sum(tx.execute(again.where(files.c.path.in_(some))).rowcount for some in chunks(set(paths)))
+
+
+def committed_here(tx: Tx, pipeline: str, table_key: str) -> list[SourceFile]:
+    query = sa.select(*SOURCE).where(
+        files.c.pipeline == pipeline,
+        files.c.table_key == table_key,
+        files.c.state == FileState.COMMITTED,
+        sa.text(AT_PATH),
+    )
+    return [SourceFile(*row) for row in tx.execute(query.order_by(files.c.path))]
+
+
+def mark_gone(tx: Tx, pipeline: str, table_key: str, paths: Collection[str]) -> None:
+    for some in chunks(set(paths)):
+        tx.execute(
+            files.update()
+            .where(
+                files.c.pipeline == pipeline,
+                files.c.table_key == table_key,
+                files.c.path.in_(some),
+                files.c.state == FileState.COMMITTED,
+                sa.text(AT_PATH),
+            )
+            .values(gone_at=tx.now)
+        )
 
 
 def committed_in(tx: Tx, table_key: str, hashes: Collection[str]) -> dict[str, str]:
@@ -251,7 +276,7 @@ def _records(
         )
         for row in tx.execute(query):
             record = _Record(
-                row.id, FileState(row.state), row.duplicate_of, row.gone_at, SourceFile(*row[:4])
+                row.id, FileState(row.state), row.duplicate_of, row.gone_at, SourceFile(*row[:5])
             )
             if row.pipeline == pipeline:
                 own[row.path, row.content_hash] = record

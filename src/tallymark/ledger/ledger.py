@@ -113,6 +113,14 @@ class Ledger:
         """FAILED files wait again, with all their attempts; gives how many."""
         return self._database.write(lambda tx: file_records.requeue(tx, pipeline, paths))
 
+    def committed_files(self, pipeline: str, *, table_key: str) -> list[SourceFile]:
+        """Loaded, and still at their paths as far as is known."""
+        return self._database.read(lambda tx: file_records.committed_here(tx, pipeline, table_key))
+
+    def mark_gone(self, pipeline: str, paths: Collection[str], *, table_key: str) -> None:
+        """Loaded files that were moved away."""
+        self._database.write(lambda tx: file_records.mark_gone(tx, pipeline, table_key, paths))
+
     def batch_of_hashes(self, table_key: str, hashes: Collection[str]) -> dict[str, str]:
         """Content hash → id of the batch that committed it."""
         return self._database.read(lambda tx: file_records.committed_in(tx, table_key, hashes))
@@ -204,6 +212,10 @@ class Ledger:
     def last_receipt(self, table_key: str) -> Receipt | None:
         """Of the committed batch with the highest sequence."""
         return self._database.read(lambda tx: reading.last_receipt(tx, table_key))
+
+    def last_content(self, table_key: str) -> SourceFile | None:
+        """Of that batch, the first."""
+        return self._database.read(lambda tx: reading.last_content(tx, table_key))
 
     def last_sequence(self, table_key: str) -> int:
         """The highest of any batch that did not fail; 0 when there is none."""

@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from tallymark.ledger.database import Row, Tx
 from tallymark.ledger.facts import PipelineSummary
+from tallymark.ledger.files import SOURCE
 from tallymark.ledger.schema import HOLDS_CONTENT, batch_files, batches, files
-from tallymark.model.batch import BatchKind, BatchState, FileState
+from tallymark.model.batch import BatchKind, BatchState, FileState, SourceFile
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
 
@@ -52,6 +53,20 @@ def last_receipt(tx: Tx, table_key: str) -> Receipt | None:
         .limit(1)
     )
     return _receipt(tx.execute(newest).one_or_none())
+
+
+def last_content(tx: Tx, table_key: str) -> SourceFile | None:
+    """The first of the contents of the committed batch with the highest sequence."""
+    newest = (
+        sa.select(*SOURCE)
+        .join(batch_files, batch_files.c.file_id == files.c.id)
+        .join(batches, batches.c.id == batch_files.c.batch_id)
+        .where(batches.c.table_key == table_key, batches.c.state == BatchState.COMMITTED)
+        .order_by(batches.c.sequence.desc(), batch_files.c.position)
+        .limit(1)
+    )
+    row = tx.execute(newest).one_or_none()
+    return None if row is None else SourceFile(*row)
 
 
 def _records() -> sa.Select[Any]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-HEAD = "0001"  # the newest migration
+HEAD = "0002"  # the newest migration
 VERSION_TABLE = "tallymark_schema_version"
 
 metadata = sa.MetaData()
@@ -97,6 +97,7 @@ files = sa.Table(
     sa.Column("batch_id", sa.Text, sa.ForeignKey("tallymark_batches.id")),  # the last it was in
     sa.Column("registered_at", UtcDateTime, nullable=False),
     sa.Column("gone_at", UtcDateTime),  # when the path was seen to hold this content no more
+    sa.Column("inputs", sa.Text),  # of a transform's result
     sa.Index("tallymark_files_identity", "table_key", "content_hash", "path", "pipeline", unique=True),
     sa.Index(
         "tallymark_files_content",

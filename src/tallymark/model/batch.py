@@ -25,6 +25,7 @@ class BatchKind(StrEnum):
     FILES = "files"
     REPLAY = "replay"  # rows that come back from the quarantine
     FRAME = "frame"  # a DataFrame handed to the library
+    QUERY = "query"  # the result of a transform
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,14 @@ class FileStat:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file with known content. For a replay, `path` is `quarantine:<batch id>`."""
+    """A file with known content. For a replay, `path` is `quarantine:<batch id>`; for the result of a
+    transform it is `query:<hash>`, with the time it was first asked for, and `inputs` says what it reads."""
 
     path: str
     size: int
     modified_ns: int
     content_hash: str
+    inputs: str | None = None  # of a transform, as JSON
 
     @property
     def stat(self) -> FileStat:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tallymark.model.receipt import Counts
+from tallymark.model.watermark import Watermark
 
 FORMAT = 1
 
@@ -24,6 +25,7 @@ class Marker:
     strategy: str
     counts: Counts
     unique_by: tuple[str, ...] = ()  # columns that this load leaves unique in the table
+    watermark: Watermark | None = None  # after this load
 
     def to_json(self) -> str:
         return json.dumps(
@@ -39,6 +41,7 @@ class Marker:
                 "strategy": self.strategy,
                 "counts": self.counts.as_dict(),
                 "unique_by": list(self.unique_by),
+                "watermark": self.watermark.as_dict() if self.watermark else None,
             },
             separators=(",", ":"),
         )
@@ -65,6 +68,7 @@ class Marker:
             strategy=data["strategy"],
             counts=Counts(**data["counts"]),
             unique_by=tuple(data.get("unique_by", ())),
+            watermark=Watermark.from_dict(data.get("watermark")),
         )
 
 

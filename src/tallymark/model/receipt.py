@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tallymark.model.watermark import Watermark
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -55,6 +57,7 @@ class Receipt:
     warnings: tuple[str, ...] = ()
     way: str = ""  # how the destination wrote it: append, overwrite, replace, merge, skip
     seconds: float = 0.0
+    watermark: Watermark | None = None  # of a transform, after this load
     facts: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -103,6 +106,7 @@ class Receipt:
             "warnings": list(self.warnings),
             "way": self.way,
             "seconds": round(self.seconds, 3),
+            "watermark": self.watermark.as_dict() if self.watermark else None,
         }
 
     @classmethod
@@ -114,5 +118,6 @@ class Receipt:
                 "counts": Counts(**data["counts"]),
                 "committed_at": datetime.fromisoformat(data["committed_at"]),
                 "warnings": tuple(data["warnings"]),
+                "watermark": Watermark.from_dict(data.get("watermark")),
             }
         )

@@ -1,70 +1,156 @@
-"""A project with transforms as the library sees it, before they can be loaded. Starts no Spark."""
+"""Pipelines whose rows come from a query: once for each state of their inputs, whatever dies when."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from decimal import Decimal
+from typing import Any
 
 import pytest
+from shop import ORDERS, DatabaseShop, csv
 
-import tallymark as tm
-from tallymark import api
-from tallymark.errors import ConfigError
-from tallymark.model.report import Outcome
+from tallymark.ledger.ledger import Ledger
+from tallymark.model.report import Outcome, PipelineReport
 
-REVENUE = "pipelines/gold/revenue/pipeline.sql"
+REVENUE = """-- @merge_strategy: full_refresh
+SELECT status, sum(amount) AS amount, count(*) AS orders FROM {{ ref('silver.orders') }} GROUP BY status
+"""
+
+
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def dies(*args: Any, **kwargs: Any) -> None:
+    raise Killed
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    texts = {
-        "tallymark.yaml": "vars: {top: 3}\n",
-        "pipelines/silver/orders/config.yaml": "source: {files: landing/orders/*.csv}\n",
-        REVENUE: "-- @merge_strategy: append_only\nSELECT day FROM {{ ref('silver.orders') }}\n",
-    }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
+def shop(store: DatabaseShop) -> DatabaseShop:
+    store.pipeline("silver.orders", ORDERS)
+    return store
 
 
-def test_run_and_plan_refuse_a_transform_in_one_clear_error(root: Path) -> None:
-    with tm.Project(root) as project:
-        (ran,) = project.run("gold.revenue").pipelines
-        (planned,) = project.plan("gold.revenue")
-    assert ran.outcome is Outcome.FAILED
-    for failure in (*ran.failures, planned.failure):
-        assert failure is not None
-        assert failure.code == "TM404"
-        assert failure.message == "gold.revenue is a transform, and this version loads only files"
+def transform(shop: DatabaseShop, name: str, text: str, file: str = "pipeline.sql") -> None:
+    folder = shop.root / "pipelines" / name.replace(".", "/")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
 
 
-def test_settings_graph_and_lineage(root: Path) -> None:
-    with tm.Project(root) as project:
-        settings = {setting.key: setting for setting in project.settings("gold.revenue")}
-        assert settings["merge_strategy"].place == f"{REVENUE}:1"
-        assert settings["vars.top"].place == "tallymark.yaml:1"
-        assert [node.pipeline for node in project.graph("silver.orders+")] == [
-            "silver.orders",
-            "gold.revenue",
-        ]
-        assert [traced.pipeline for traced in project.lineage("gold.revenue")] == ["gold.revenue"]
-        with pytest.raises(ConfigError, match="names 2 pipelines"):
-            project.settings("*")
-        with pytest.raises(ConfigError, match=r"there is no pipeline gold\.revenu"):
-            project.settings("gold.revenu")
+def run_all(shop: DatabaseShop) -> dict[str, PipelineReport]:
+    with shop.open() as project:
+        return {report.pipeline: report for report in project.run().pipelines}
+
+
+def revenue(shop: DatabaseShop) -> list[tuple[Any, ...]]:
+    return shop.rows("gold.revenue", "status", "orders")
+
+
+def test_a_query_runs_after_its_input_and_once_for_each_state_of_it(shop: DatabaseShop) -> None:
+    transform(shop, "gold.revenue", REVENUE)
+    shop.drop("orders/1.csv", csv("1,new,1.00", "2,paid,2.00"))
+    first = run_all(shop)
+    assert [report.outcome for report in first.values()] == [Outcome.LOADED] * 2, first[
+        "gold.revenue"
+    ].failures
+    assert revenue(shop) == [("new", 1), ("paid", 1)]
+    second = run_all(shop)
+    assert [report.outcome for report in second.values()] == [Outcome.NOTHING_NEW] * 2
+    shop.drop("orders/2.csv", csv("1,paid,1.00"))
+    assert run_all(shop)["gold.revenue"].outcome is Outcome.LOADED
+    assert revenue(shop) == [("paid", 2)]
+
+
+def test_changed_code_is_a_new_content_and_going_back_another(shop: DatabaseShop) -> None:
+    shop.drop("orders/1.csv", csv("1,new,1.00", "2,paid,2.00"))
+    run_all(shop)
+    for text, expected in ((REVENUE, 2), (REVENUE + "HAVING status = 'new'", 1), (REVENUE, 2)):
+        transform(shop, "gold.revenue", text)
+        assert shop.load("gold.revenue").outcome is Outcome.LOADED
+        assert len(revenue(shop)) == expected
+        assert shop.load("gold.revenue").outcome is Outcome.NOTHING_NEW
+
+
+def test_a_lost_record_is_settled_by_the_marker(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    transform(shop, "gold.revenue", REVENUE.replace("full_refresh", "append_only"))
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    run_all(shop) if False else shop.load("silver.orders")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Ledger, "commit_batch", dies)
+        shop.run("gold.revenue")
+    report = shop.load("gold.revenue")
+    assert (len(report.recovered), len(report.receipts)) == (1, 0)
+    assert revenue(shop) == [("new", 1)]
+    shop.lose_ledger()
+    assert len(shop.load("gold.revenue").recovered) == 1
+    assert revenue(shop) == [("new", 1)]
+
+
+INCREMENTAL = """-- @merge_strategy: incremental
+-- @unique_key: order_id
+-- @watermark_column: order_id
+SELECT order_id, amount * 2 AS twice FROM {{ ref('silver.orders') }}
+{% if is_incremental() %} WHERE order_id > {{ watermark_value }} {% endif %}
+"""
+
+
+def test_an_incremental_query_goes_on_from_its_watermark(shop: DatabaseShop) -> None:
+    transform(shop, "gold.twice", INCREMENTAL)
+    shop.drop("orders/1.csv", csv("1,new,1.00", "2,new,2.00"))
+    first = run_all(shop)["gold.twice"]
+    assert first.counts.total == 2, first.failures
+    shop.drop("orders/2.csv", csv("1,paid,9.00", "3,new,3.00"))
+    second = run_all(shop)["gold.twice"]
+    assert (second.counts.total, second.receipts[0].watermark) == (
+        1,
+        first.receipts[0].watermark.__class__("3", "bigint"),
+    )
+    assert shop.rows("gold.twice", "order_id") == [(1,), (2,), (3,)]
+
+
+PYTHON = """# @merge_strategy: upsert
+# @unique_key: order_id
+from pyspark.sql import functions as F
+
+def transform(ctx):
+    rates = ctx.landing_zone("rates").select(F.col("rate").cast("decimal(5,2)")).first()[0]
+    assert not ctx.is_incremental()
+    return ctx.ref("silver.orders").select("order_id", (F.col("amount") * F.lit(rates)).alias("amount"))
+"""
+
+
+def test_a_python_pipeline_reads_tables_and_landing_zones(shop: DatabaseShop) -> None:
+    transform(shop, "gold.rated", PYTHON, "pipeline.py")
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    shop.drop("rates/1.csv", "rate\n1.50\n")
+    report = run_all(shop)["gold.rated"]
+    assert report.outcome is Outcome.LOADED, report.failures
+    assert [Decimal(str(row[0])) for row in shop.rows("gold.rated", "amount")] == [Decimal("1.5")]
+    assert run_all(shop)["gold.rated"].outcome is Outcome.NOTHING_NEW
+    shop.drop("rates/1.csv", "rate\n2.00\n")
+    assert run_all(shop)["gold.rated"].counts.updated == 1
+
+
+def test_an_input_that_is_not_there_yet_is_waited_for(shop: DatabaseShop) -> None:
+    transform(shop, "gold.revenue", REVENUE)
+    report = shop.load("gold.revenue")
+    assert report.outcome is Outcome.NOTHING_NEW
+    assert report.discovery.waiting == (("silver.orders", "its table is not there yet"),)
 
 
 @pytest.mark.parametrize(
-    ("sql", "problem"),
+    ("text", "said"),
     [
-        ("SELECT 1 FROM {{ ref('silver.ordrs') }}", "there is no pipeline silver.ordrs"),
-        ("SELECT {{ nope }}", "there is no nope in templates"),
-        ("SELECT 1 {% if %}", "expected an expression, got 'end of statement block'"),
+        ("SELECT\n  nonsense FROM {{ ref('silver.orders') }}", "pipeline.sql:2"),
+        ("SELECT 1 AS a, order_id AS a FROM {{ ref('silver.orders') }}", "a"),
     ],
 )
-def test_wrong_templates_are_found_before_anything_runs(root: Path, sql: str, problem: str) -> None:
-    (root / REVENUE).write_text(sql)
-    with pytest.raises(ConfigError, match=problem):
-        tm.Project(root)
-    (finding,) = api.validate(root)
-    assert (finding.ok, finding.subject, finding.detail) == (False, f"{REVENUE}:1", problem)
+def test_what_spark_refuses_is_told_with_the_line_of_the_template(
+    shop: DatabaseShop, text: str, said: str
+) -> None:
+    transform(shop, "gold.revenue", text)
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    shop.load("silver.orders")
+    report = shop.run("gold.revenue")
+    assert report.outcome is Outcome.FAILED
+    assert said in report.failures[0].message
+    assert not shop.has("gold.revenue")
