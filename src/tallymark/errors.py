@@ -18,7 +18,8 @@
     │   ├── TableBusy                 another writer holds it locked
     │   ├── Fenced                    a newer writer has taken over: stop
     │   ├── CommitUnknown             the commit may or may not have landed: ask the marker
-    │   └── CountsDiffer              the commit did not do what the plan said
+    │   ├── CountsDiffer              the commit did not do what the plan said
+    │   └── InputMoved                a table can no longer be read at the version that a load wants
     ├── LedgerError            TM6xx  the audit database refuses
     │   ├── LeaseHeld                 another worker writes this table
     │   └── LeaseLost                 our lease has run out
@@ -148,6 +149,21 @@ class CountsDiffer(DestinationError):
 class TableBusy(DestinationError):
     code = "TM507"
     retry_safe = True
+
+
+class InputMoved(DestinationError):
+    """`found` is the version that the table has now; None when it is gone."""
+
+    code = "TM509"
+    retry_safe = True
+
+    def __init__(self, table: str, *, wanted: str, found: str | None, why: str = ""):
+        present = "there is no such table any more" if found is None else f"the table is at {found}"
+        super().__init__(
+            f"{table}: cannot be read at version {wanted}: {why or present}",
+            hint="run again to read the table as it is now" if found else f"load {table} first",
+            facts={"table": table, "wanted": wanted, "found": found},
+        )
 
 
 class LedgerError(TallymarkError):

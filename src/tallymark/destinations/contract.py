@@ -7,6 +7,11 @@ The phases of one load, as the flow calls them:
 3. `prepare`   compute the labels and counts of a plan; nothing durable is written
 4. `commit`    on what `prepare` gave: effects, marker and fence in one atomic unit
 5. `settle`    copy markers to where they survive log clean-up; idempotent, safe to skip
+
+A table is also what other pipelines read:
+
+1. `input_version`   names the content that the table has now
+2. `relation`        gives that content to Spark and nothing newer: a retry reads the same rows again
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.errors import Fenced
 from tallymark.model.marker import Applied, Marker
@@ -138,6 +143,16 @@ class Destination(Protocol):
         may lock the table against other writers until the end; a plan that is only looked at does not."""
 
     def settle(self, table: str) -> None: ...
+
+    def input_version(self, table: str) -> str | None:
+        """A short text for the content of the table now; None when there is no such table. Another one after
+        every load, and after foreign commits where the destination sees them. Needs Spark only where nothing
+        else can look. Raises NotATable for a view."""
+
+    def relation(self, table: str, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
+        """The table at that version of `input_version`, in Spark's types, JSON as texts. The rows are read
+        when the frame is used, so it is good only inside the context. Raises InputMoved when that version is
+        no longer there: without `time_travel`, as soon as the table has another."""
 
     def check(self) -> None:
         """For `doctor`: raises a TallymarkError when the destination cannot be reached or written."""

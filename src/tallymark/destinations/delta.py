@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
 from tallymark.destinations.delta_history import DeltaHistory
-from tallymark.destinations.delta_log_files import restored_since
+from tallymark.destinations.delta_log_files import local_folder, restored_since
 from tallymark.destinations.delta_markers import DeltaMarkers
+from tallymark.destinations.delta_read import CommitLog, DeltaInput, FolderLog, SparkLog
 from tallymark.destinations.delta_tombstones import DeltaTombstones, no_tombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
 from tallymark.destinations.spark_labels import labelled
@@ -143,6 +145,27 @@ class DeltaDestination:
         if table in self._known or self._latest_version(table) is not None:
             self._markers(table).copy()
             self._forget_old_tombstones(table)
+
+    def input_version(self, table: str) -> str | None:
+        return self._input(table).version()
+
+    def relation(self, table: str, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
+        return self._input(table).at(version, spark)
+
+    def _input(self, table: str) -> DeltaInput:
+        return DeltaInput(table, self._sql(table), self._commit_log(table))
+
+    def _commit_log(self, table: str) -> CommitLog:
+        path = self._path(table)
+        folder = None if path is None else local_folder(path)
+        # A path may also be one of the machine that Spark runs on, where this one has nothing of the kind.
+        if folder is not None and Path(self._root or folder.parent).is_dir():
+            return FolderLog(folder)
+        return SparkLog(
+            lambda: self._latest_version(table),
+            lambda: self._history(table),
+            lambda: self._detail(table).table_id,
+        )
 
     def check(self) -> None:
         """Writes a probe table of its own and no other."""

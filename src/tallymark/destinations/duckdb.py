@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from tallymark.destinations.contract import Capabilities
-from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
+from tallymark.destinations.duckdb_types import exported_type, native_type, spark_type
+from tallymark.destinations.sql_engine import (
+    Name,
+    NativeColumn,
+    Relation,
+    Row,
+    literal,
+    quoted,
+    quoted_list,
+    without_case,
+)
 from tallymark.destinations.sql_file import refuse_no_place
-from tallymark.destinations.sql_types import SparkType, parse_type
 from tallymark.destinations.sql_values import plain
 from tallymark.errors import (
     CommitUnknown,
@@ -32,54 +40,11 @@ from tallymark.errors import (
     TallymarkError,
     Unsupported,
 )
-from tallymark.model.table import JSON_TYPE
 
 if TYPE_CHECKING:
     import duckdb
 
-_NATIVE = {
-    "boolean": "BOOLEAN",
-    "tinyint": "TINYINT",
-    "smallint": "SMALLINT",
-    "int": "INTEGER",
-    "bigint": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "VARCHAR",
-    "void": "VARCHAR",
-    "binary": "BLOB",
-    "date": "DATE",
-    "timestamp": "TIMESTAMP WITH TIME ZONE",
-    "timestamp_ntz": "TIMESTAMP",
-    JSON_TYPE: "JSON",
-}
-_Type = exp.DataType.Type
-_SPARK = {
-    _Type.BOOLEAN: "boolean",
-    _Type.TINYINT: "tinyint",
-    _Type.SMALLINT: "smallint",
-    _Type.INT: "int",
-    _Type.BIGINT: "bigint",
-    _Type.INT128: "decimal(38,0)",
-    _Type.UTINYINT: "smallint",
-    _Type.USMALLINT: "int",
-    _Type.UINT: "bigint",
-    _Type.UBIGINT: "decimal(20,0)",
-    _Type.FLOAT: "float",
-    _Type.DOUBLE: "double",
-    _Type.VARBINARY: "binary",
-    _Type.BINARY: "binary",
-    _Type.DATE: "date",
-    _Type.TIMESTAMPTZ: "timestamp",
-    _Type.TIMESTAMP: "timestamp_ntz",
-    _Type.TIMESTAMPNTZ: "timestamp_ntz",
-    _Type.TIMESTAMP_S: "timestamp_ntz",
-    _Type.TIMESTAMP_MS: "timestamp_ntz",
-    _Type.TIMESTAMP_NS: "timestamp_ntz",
-    _Type.JSON: JSON_TYPE,
-}
 _STAGING = "_tm_arrow"
-_KIND = "kind"  # of a struct's field, in sqlglot
 
 
 @dataclass(frozen=True)
@@ -151,29 +116,10 @@ class DuckDbEngine:
             )
 
     def native_type(self, spark_type: str) -> str:
-        return self._native(parse_type(spark_type), spark_type)
-
-    def _native(self, parsed: SparkType, whole: str) -> str:
-        parts = [(name, self._native(inner, whole)) for name, inner in parsed.fields]
-        match parsed.name:
-            case "decimal":
-                return f"DECIMAL({parsed.sizes[0]},{parsed.sizes[1]})"
-            case "struct" if parts:
-                return f"STRUCT({', '.join(f'{quoted(name)} {native}' for name, native in parts)})"
-            case "array":
-                return f"{parts[0][1]}[]"
-            case "map":
-                return f"MAP({parts[0][1]}, {parts[1][1]})"
-            case flat if flat in _NATIVE:
-                return _NATIVE[flat]
-            case _:
-                raise Unsupported(f"DuckDB has no type for {whole}", hint="cast the column in `columns`")
+        return native_type(spark_type)
 
     def spark_type(self, native: str) -> str:
-        try:
-            return _spark(exp.DataType.build(native, dialect="duckdb"))
-        except SqlglotError:
-            return "string"
+        return spark_type(native)
 
     def moment(self, at: datetime) -> exp.Expr:
         text = exp.Literal.string(at.astimezone(UTC).isoformat(" ", "microseconds"))
@@ -216,22 +162,6 @@ class DuckDbEngine:
                 )
             case _:
                 return DestinationError(f"{self.path}: DuckDB refuses: {text}")
-
-
-def _spark(native: exp.DataType) -> str:
-    inner = [node for node in native.expressions if isinstance(node, exp.DataType | exp.ColumnDef)]
-    match native.this:
-        case _Type.DECIMAL:
-            sizes = [node.name for node in native.expressions] or ["18", "3"]
-            return f"decimal({','.join(sizes)})"
-        case _Type.STRUCT if inner:
-            return f"struct<{','.join(f'{node.name}:{_spark(node.args[_KIND])}' for node in inner)}>"
-        case _Type.LIST | _Type.ARRAY if inner and isinstance(inner[0], exp.DataType):
-            return f"array<{_spark(inner[0])}>"
-        case _Type.MAP if len(inner) == 2:
-            return f"map<{','.join(_spark(node) for node in inner if isinstance(node, exp.DataType))}>"
-        case other:
-            return _SPARK.get(other, "string")
 
 
 @dataclass(frozen=True)
@@ -331,6 +261,21 @@ class DuckDbSession:
 
     def change_type(self, name: Name, column: NativeColumn) -> None:
         self.execute(f"ALTER TABLE {name.sql} ALTER {quoted(column.name)} TYPE {column.native} USING NULL")
+
+    def freeze(self, name: Name) -> None:
+        self.begin(name, exists=True, lock=False)
+
+    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
+        """A sum, since rows have no order."""
+        row = quoted_list([column.name for column in columns])
+        return str(self.fetch(f"SELECT COUNT(*) || ' ' || SUM(hash({row})) FROM {name.sql}")[0][0])
+
+    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+        """DuckDB writes the file itself. Types that Spark lacks become what `spark_type` says of them."""
+        values = ", ".join(
+            f"CAST({quoted(c.name)} AS {exported_type(c.spark)}) AS {quoted(c.name)}" for c in columns
+        )
+        self.execute(f"COPY (SELECT {values} FROM {name.sql}) TO {literal(str(file))} (FORMAT parquet)")
 
     def commit(self) -> None:
         import duckdb

@@ -8,19 +8,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlglot import exp
 
 from tallymark.config.secrets import redact
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.postgres_errors import copy_refusal, refusal
-from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted
+from tallymark.destinations.postgres_values import exported, lines
+from tallymark.destinations.sql_engine import (
+    Name,
+    NativeColumn,
+    Relation,
+    Row,
+    literal,
+    quoted,
+    quoted_list,
+)
+from tallymark.destinations.sql_parquet import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.sql_types import parse_type
-from tallymark.destinations.sql_values import plain, timestamp_array
+from tallymark.destinations.sql_values import plain
 from tallymark.errors import CommitUnknown, DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
 
@@ -233,7 +243,7 @@ class PostgresSession:
             with self.connection.cursor() as cursor, cursor.copy(copied.encode()) as copy:
                 for table in tables:
                     for batch in table.to_batches(max_chunksize=10_000):
-                        copy.write(_lines(batch, columns))
+                        copy.write(lines(batch, columns))
         except psycopg.Error as error:
             raise copy_refusal(error, self.engine) from error
         self.execute(f"ANALYZE {quoted(name)}")  # without it the planner takes every batch for a small one
@@ -261,6 +271,42 @@ class PostgresSession:
             f"TYPE {column.native} USING NULL::{column.native}"
         )
 
+    def freeze(self, name: Name) -> None:
+        """The lock comes before the state is chosen: with a TRUNCATE or ALTER TABLE in between the
+        table would look empty. It keeps out nothing else."""
+        import psycopg
+
+        self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        try:
+            self.connection.execute(f"LOCK TABLE {name.sql} IN ACCESS SHARE MODE".encode())
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            self.connection.rollback()  # there is nothing to read
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
+        """A sum, since rows have no order."""
+        row = f"ROW({quoted_list([column.name for column in columns])})::text"
+        return str(
+            self.fetch(f"SELECT COUNT(*), SUM(hashtextextended({row}, 0)::numeric) FROM {name.sql}")[0]
+        )
+
+    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+        write_rows(file, columns, self._parts(name, columns))
+
+    def _parts(self, name: Name, columns: Sequence[NativeColumn]) -> Iterator[list[Row]]:
+        """Through a cursor of the server: without one the driver would take the whole table at once."""
+        import psycopg
+
+        values = ", ".join(exported(column) for column in columns)
+        try:
+            with self.connection.cursor("tallymark_rows", binary=True) as cursor:
+                cursor.execute(f"SELECT {values} FROM {name.sql}".encode())
+                while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                    yield rows
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
     def commit(self) -> None:
         import psycopg
 
@@ -286,29 +332,3 @@ def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:
     if missing:
         return f"this user lacks the permission to {', '.join(missing)}"
     return "row level security hides rows of it from this user" if hides_rows else ""
-
-
-def _lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> bytes:
-    """Rows in COPY's text format, made column by column."""
-    texts = [_copied(array, column) for array, column in zip(batch.columns, columns, strict=True)]
-    rows = pc.binary_join_element_wise(*texts, "\t", null_handling="replace", null_replacement="\\N")
-    return ("\n".join(rows.to_pylist()) + "\n").encode() if len(rows) else b""
-
-
-def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
-    kind = array.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.array([None if v is None else "\\\\x" + v.hex() for v in array.to_pylist()], pa.string())
-    if pa.types.is_timestamp(kind):
-        return timestamp_array(array)
-    texts = array.cast(pa.string())
-    if not pa.types.is_string(kind):
-        return texts
-    if pc.any(pc.match_substring(texts, "\0")).as_py():
-        raise DestinationError(
-            f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
-            hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
-        )
-    for character, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-        texts = pc.replace_substring(texts, character, escaped)
-    return texts

@@ -13,10 +13,11 @@ The story of one load (`prepare` and then `commit`), in one session:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from tallymark.destinations import sql_read
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
 from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_labels import effect_of
@@ -98,6 +99,13 @@ class SqlDestination:
 
     def settle(self, table: str) -> None:
         """Markers are where they stay from the start."""
+
+    def input_version(self, table: str) -> str | None:
+        with self._engine.session(writes=False) as session:
+            return sql_read.input_version(session, table, self._named(table))
+
+    def relation(self, table: str, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
+        return sql_read.relation(self._engine, table, self._named(table), version, spark)
 
     def check(self) -> None:
         self._engine.check()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -121,6 +122,16 @@ class Session(Protocol):
 
     def change_type(self, name: Name, column: NativeColumn) -> None:
         """Of a table that is empty."""
+
+    def freeze(self, name: Name) -> None:
+        """For reading only: from here on the table and its markers are seen in one state."""
+
+    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
+        """Of all rows in whatever order. Reads the whole table."""
+
+    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+        """The rows as a Parquet file in the types that Spark has for them, never all of them in memory.
+        Raises OSError when the file cannot be written."""
 
     def commit(self) -> None:
         """Raises CommitUnknown when the answer got lost, TableMoved when another transaction was faster."""

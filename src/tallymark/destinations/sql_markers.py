@@ -59,6 +59,17 @@ class SqlMarkers:
         sequence, fence, unique_by = map(str, rows[0])
         return Last(int(sequence), int(fence), tuple(json.loads(unique_by)))
 
+    def batch_of(self, sequence: int) -> str:
+        """Empty for a load without contents, which leaves nothing but its sequence."""
+        home = self._home(APPLIED)
+        if home is None:
+            return ""
+        rows = self.session.fetch(
+            f"SELECT batch_id FROM {self._at(APPLIED)} "
+            f"WHERE {self._mine(home)} AND sequence = {sequence} AND position = 0"
+        )
+        return str(rows[0][0]) if rows else ""
+
     def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
         home = self._home(APPLIED)
         if home is None:

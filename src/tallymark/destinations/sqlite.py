@@ -7,27 +7,35 @@ declared type says what it is. NaN, which SQLite would turn into NULL, is the te
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 from sqlglot import exp
 
 from tallymark.destinations.contract import Capabilities
-from tallymark.destinations.sql_engine import Name, NativeColumn, Relation, Row, literal, quoted, without_case
+from tallymark.destinations.sql_engine import (
+    Name,
+    NativeColumn,
+    Relation,
+    Row,
+    literal,
+    quoted,
+    quoted_list,
+    without_case,
+)
 from tallymark.destinations.sql_file import refuse_no_place
+from tallymark.destinations.sql_parquet import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.sql_types import parse_type
-from tallymark.destinations.sql_values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
+from tallymark.destinations.sqlite_values import for_arrow, python_value, row_digest, stored
 from tallymark.errors import DestinationError, TableBusy, TallymarkError, Unsupported
 from tallymark.model.table import JSON_TYPE
 
@@ -210,7 +218,7 @@ class SqliteSession:
 
     def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         return [
-            tuple(_python_value(value, kind) for value, kind in zip(row, spark_types, strict=True))
+            tuple(python_value(value, kind) for value, kind in zip(row, spark_types, strict=True))
             for row in self.fetch(sql)
         ]
 
@@ -250,7 +258,7 @@ class SqliteSession:
         marks = ", ".join("?" for _ in columns)
         self.execute("BEGIN")  # of a temporary table: the database itself is not locked
         for table in tables:
-            texts = [_stored(a.combine_chunks(), c) for a, c in zip(table.columns, columns, strict=True)]
+            texts = [stored(a.combine_chunks(), c) for a, c in zip(table.columns, columns, strict=True)]
             try:
                 rows = zip(*texts, strict=True)
                 self.connection.executemany(f"INSERT INTO temp.{quoted(name)} VALUES ({marks})", rows)
@@ -280,57 +288,29 @@ class SqliteSession:
         for (sql,) in kept:
             self.execute(str(sql))
 
+    def freeze(self, name: Name) -> None:
+        self.execute("BEGIN")
+
+    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
+        """A sum, since rows have no order."""
+        total = sum(row_digest(row) for rows in self._parts(name, columns) for row in rows)
+        return f"{total:x}"
+
+    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+        write_rows(file, columns, self._parts(name, columns), for_arrow)
+
+    def _parts(self, name: Name, columns: Sequence[NativeColumn]) -> Iterator[list[Row]]:
+        try:
+            cursor = self.connection.execute(
+                f"SELECT {quoted_list([c.name for c in columns])} FROM {name.sql}"
+            )
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                yield rows
+        except sqlite3.Error as error:
+            raise self.engine.refusal(error) from error
+
     def commit(self) -> None:
         self.execute("COMMIT")
-
-
-def _stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
-    """Values as SQLite keeps them."""
-    kind = array.type
-    if pa.types.is_decimal(kind):
-        return decimal_texts(array)
-    if pa.types.is_timestamp(kind):
-        texts = timestamp_texts(array)
-        _refuse_far_years(texts, column.name)
-        return texts
-    if pa.types.is_date(kind):
-        texts = date_texts(array)
-        _refuse_far_years(texts, column.name)
-        return texts
-    values: list[Any] = array.to_pylist()
-    if pa.types.is_floating(kind):
-        return ["NaN" if value is not None and math.isnan(value) else value for value in values]
-    return values
-
-
-def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
-    """Texts sort as times do only while all years have four digits."""
-    for text in texts:
-        if text is not None and text[4:5] != "-":
-            raise DestinationError(
-                f"column {column}: {text} is beyond year 9999, which SQLite's texts cannot order",
-                hint=f"give {column} a rule in `columns` that makes such values bad rows",
-            )
-
-
-def _python_value(value: Any, spark_type: str) -> object:
-    if value is None:
-        return None
-    match parse_type(spark_type).name:
-        case "decimal":
-            return Decimal(str(value))
-        case "boolean":
-            return bool(value)
-        case "date":
-            return date.fromisoformat(value)
-        case "timestamp" | "timestamp_ntz":
-            return as_spark_gives(datetime.fromisoformat(value))
-        case "float" | "double":
-            return float(value)
-        case "json":
-            return json.loads(value)
-        case _:
-            return value
 
 
 def _compare_decimals(left: str, right: str) -> int:
