@@ -25,7 +25,7 @@ from tallymark.model.watermark import WatermarkValue
 from tallymark.templates import Context, Template, Watermark, render
 
 _NO_DEFAULT = object()
-_PLACE = re.compile(r"line (\d+), pos(?:ition)? (\d+)")
+_PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _THIS = re.compile(r"\bthis\b")
 _THIS_VIEW = "tm_this"
 
@@ -76,11 +76,12 @@ def _asked(inputs: Inputs, query: Query, batch: Batch) -> DataFrame:
     try:
         return inputs.job.spark.sql(rendered.sql)
     except Exception as error:
-        text = str(error).partition("\n== SQL")[0].strip()
+        # What follows is the query's plan, or the query once more.
+        text = next((line for line in str(error).splitlines() if line.strip()), "").partition("; line ")[0]
         place = _PLACE.search(str(error))
         line = rendered.template_line(int(place[1]), int(place[2]) + 1) if place else 0
         where = f"{file}:{line}" if line else file
-        raise SourceError(f"{where}: {text[:800]}", hint="`tallymark preview` shows the query") from error
+        raise SourceError(f"{where}: {text[:500]}", hint="`tallymark preview` shows the query") from error
 
 
 @dataclass(frozen=True)
