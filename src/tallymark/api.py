@@ -38,6 +38,7 @@ from tallymark.flow.job import Job
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.lineage import trace_columns
 from tallymark.flow.propose import propose_pipeline
+from tallymark.flow.quality import refuse_wrong_tests
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
@@ -76,6 +77,7 @@ class Project:
     ):
         self._project: LoadedProject = load_project(find_project(Path(folder)))
         self._graph = build_graph(self._project)
+        refuse_wrong_tests(self._project)
         self._on_event = on_event or (lambda event: None)
         home = self._project.root / HOME
         self._sessions = (
@@ -123,6 +125,7 @@ class Project:
                     last_commit=summary.last_receipt,
                     last_error=summary.last_error,
                     failed_files=summary.failed_files,
+                    quality=summary.quality,
                 )
                 for pipeline in self._project.pipelines.values()
                 for summary in [ledger.pipeline_summary(pipeline.name)]

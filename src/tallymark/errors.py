@@ -6,7 +6,8 @@
     │   ├── UnreadableFile            one file is at fault: the rest may go on
     │   └── FileChanged               content changed between hashing and commit
     ├── CheckError             TM3xx  the rows break a declared rule
-    │   └── TooManyBadRows
+    │   ├── TooManyBadRows
+    │   └── GateFailed                the table would break a quality rule: nothing was written
     ├── PlanError              TM4xx  the load cannot be planned, or must not be done
     │   ├── GuardTripped
     │   ├── TypeConflict
@@ -98,6 +99,10 @@ class CheckError(TallymarkError):
 
 class TooManyBadRows(CheckError):
     code = "TM301"
+
+
+class GateFailed(CheckError):
+    code = "TM302"
 
 
 class PlanError(TallymarkError):

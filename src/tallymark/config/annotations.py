@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
+from pydantic import BaseModel
+
 from tallymark.config.document import Document, Position, read_value
 from tallymark.config.keys import fields_by_key
 from tallymark.config.pipeline import PipelineConfig
@@ -61,10 +63,12 @@ class _Annotation:
         return ".".join(map(str, self.path))
 
 
-def read_annotations(transform: Transform, environment: Mapping[str, str]) -> Document:
+def read_annotations(
+    transform: Transform, environment: Mapping[str, str], model: type[BaseModel] = PipelineConfig
+) -> Document:
     """What the head comment says, as a document like config.yaml."""
     document = Document(transform.file, readable=True)
-    keys = fields_by_key(PipelineConfig)
+    keys = fields_by_key(model)
     number = 0
     for annotation in _annotations(transform):
         known = annotation.path[0] in keys

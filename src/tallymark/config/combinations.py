@@ -84,6 +84,7 @@ def _only_for_files(config: PipelineConfig) -> Iterator[Fault]:
 _NOT_FOR_A_VIEW = {
     "columns": "a view gives its query's columns as they are",
     "archive_landing_zones": "a view reads its files again each time, so they must stay",
+    "quality": "a view keeps no rows, so there is no load to check",
 }
 
 

@@ -30,6 +30,7 @@ _PLAIN = {
     datetime.date: "a date",
     datetime.datetime: "a time",
 }
+_ITEMS = {str: "text", list: "lists", BaseModel: "mappings"}
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,17 @@ def _one_kind(option: Any) -> str:
         return _PLAIN[option]
     if get_origin(option) is list:
         (item,) = get_args(option)
-        return "a list of text" if item is str else "a list of mappings"
+        return f"a list of {_ITEMS.get(_plain_kind(item), 'values')}"
     return "a mapping"
+
+
+def _plain_kind(item: Any) -> Any:
+    """Without metadata and parameters; of a union, the union."""
+    if get_origin(item) is Annotated:
+        return _plain_kind(get_args(item)[0])
+    if isinstance(item, type) and issubclass(item, BaseModel):
+        return BaseModel
+    return get_origin(item) or item
 
 
 def _models_below(annotation: Any, path: KeyPath) -> Iterator[tuple[KeyPath, type[BaseModel]]]:

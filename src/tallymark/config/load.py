@@ -27,6 +27,7 @@ from tallymark.config.project import (
     ProjectConfig,
     SqliteDestinationConfig,
 )
+from tallymark.config.quality_tests import QualityTest, read_quality_tests
 from tallymark.config.secrets import redact
 from tallymark.errors import ConfigError
 
@@ -43,6 +44,7 @@ class LoadedProject:
     ledger_url: str  # with an absolute path: it must not matter where the command is run
     quarantine_root: str  # an absolute path or a URL
     origins: Mapping[KeyPath, Position] = field(default_factory=dict)  # of what tallymark.yaml says
+    quality_tests: tuple[QualityTest, ...] = ()  # of all pipelines
 
     def resolve(self, path: str) -> str:
         """A relative path becomes absolute below the project; a URL stays as it is."""
@@ -76,6 +78,7 @@ def load_project(folder: Path, environment: Mapping[str, str] | None = None) -> 
     drafts = [read_pipeline(root, found, config, environment) for found in pipeline_folders(root, problems)]
     for draft in drafts:
         problems += draft.document.problems
+    quality_tests = read_quality_tests(root, [draft.name for draft in drafts], environment, problems)
     if config is not None:
         problems += _shared_tables(root, config, drafts)
     if config is None or problems:
@@ -90,6 +93,7 @@ def load_project(folder: Path, environment: Mapping[str, str] | None = None) -> 
         ledger_url=_ledger_url(root, config.ledger),
         quarantine_root=_quarantine_root(root, config),
         origins=document.positions,
+        quality_tests=quality_tests,
     )
 
 

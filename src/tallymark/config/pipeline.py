@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from tallymark.config.change_feed import CdcConfig
 from tallymark.config.names import ColumnName, Names, first_repeated
+from tallymark.config.quality import QualityConfig
 from tallymark.config.section import Section
 from tallymark.config.spark_types import check_type
 from tallymark.config.template_vars import TemplateVars
@@ -238,6 +239,10 @@ class PipelineConfig(Section):
         default_factory=QuarantineConfig, description="How many bad rows are too many"
     )
     guards: GuardsConfig = Field(default_factory=GuardsConfig, description="What stops a load")
+    quality: QualityConfig = Field(
+        default_factory=QualityConfig,
+        description="What must hold for the table after a load, before it is committed",
+    )
     retry: RetryConfig = Field(default_factory=RetryConfig, description="How often to try")
 
     @field_validator("columns")

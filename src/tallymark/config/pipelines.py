@@ -57,6 +57,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Draft:
+    name: str
     document: Document
     pipeline: Pipeline | None  # None when something is wrong, and then the document knows what
 
@@ -128,8 +129,9 @@ def read_pipeline(
     for found in faults(config, transform) if config is not None else ():
         document.report(found.path, found.message, found.hint)
     if document.problems or config is None or project is None:
-        return Draft(document, None)
+        return Draft(name, document, None)
     return Draft(
+        name,
         document,
         Pipeline(
             name=name,

@@ -5,6 +5,7 @@ The phases of one load, as the flow calls them:
 1. `inspect`   the table's shape now, or None
 2. `applied`   the markers of these contents, and the last sequence and fence
 3. `prepare`   compute the labels and counts of a plan; nothing durable is written
+   `check`     on what `prepare` gave: what quality gates find in the table as it would be; likewise
 4. `commit`    on what `prepare` gave: effects, marker and fence in one atomic unit
 5. `settle`    copy markers to where they survive log clean-up; idempotent, safe to skip
 
@@ -16,7 +17,7 @@ A table is also what other pipelines read:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.errors import Fenced
+from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import Label, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -108,6 +110,11 @@ class Prepared(Protocol):
 
     def sql(self) -> str:
         """The query or statement that decides, in the destination's dialect."""
+
+    def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+        """What gates find in the table as it would be after the load, in their order. At most once, and
+        before `commit`, which it leaves to say what is written. Raises ConfigError for a query that the
+        destination cannot run."""
 
     def commit(self, marker: Marker) -> Commit:
         """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -23,9 +23,11 @@ from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
 from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.delta_tombstones import DeltaTombstones
+from tallymark.destinations.spark_gates import check_in_spark
 from tallymark.destinations.spark_labels import Labelled, Repair
 from tallymark.destinations.spark_sql import condition, lost_connection, quoted, reason
 from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved, TallymarkError
+from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 from tallymark.model.receipt import Counts
@@ -74,6 +76,9 @@ class DeltaPrepared:
 
     def sql(self) -> str:
         return self.labelled.sql()
+
+    def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+        return check_in_spark(self.labelled, gates)
 
     def commit(self, marker: Marker) -> Commit:
         plan = self.labelled.plan

@@ -187,6 +187,9 @@ class DuckDbSession:
             raise self.engine.refusal(error) from error
 
     def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+        return self.named(sql)[1]
+
+    def named(self, sql: str) -> tuple[list[str], list[Row]]:
         """Through Arrow: the driver's own timestamps with zone would need another package."""
         import duckdb
 
@@ -195,7 +198,7 @@ class DuckDbSession:
         except duckdb.Error as error:
             raise self.engine.refusal(error) from error
         columns = [[plain(value) for value in column.to_pylist()] for column in table.columns]
-        return list(zip(*columns, strict=True))
+        return table.column_names, list(zip(*columns, strict=True))
 
     def relation(self, name: Name) -> Relation | None:
         schema = literal(name.schema or "main")
@@ -252,9 +255,8 @@ class DuckDbSession:
 
     def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
         self.execute("BEGIN")
-        self.fetch(
-            "SELECT 1 FROM duckdb_tables() LIMIT 1"
-        )  # the first statement chooses the state that is seen
+        # The first statement chooses the state that is seen.
+        self.fetch("SELECT 1 FROM duckdb_tables() LIMIT 1")
 
     def hold_markers(self, name: Name) -> None:
         """Two loads that make the marker tables at the same time collide."""

@@ -190,6 +190,16 @@ class PostgresSession:
     def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         return [tuple(plain(value) for value in row) for row in self.fetch(sql)]
 
+    def named(self, sql: str) -> tuple[list[str], list[Row]]:
+        import psycopg
+
+        try:
+            cursor = self.connection.execute(sql.encode())
+            names = [column.name for column in cursor.description or ()]
+            return names, [tuple(plain(value) for value in row) for row in cursor.fetchall()]
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
     def relation(self, name: Name) -> Relation | None:
         found = self.fetch(
             "SELECT c.oid, c.relkind::text, row_security_active(c.oid), "

@@ -90,7 +90,7 @@ class SqlDestination:
             total = _stage(work, incoming)
             session.begin(name, exists=relation is not None, lock=for_commit)
             _refuse_moved(work)
-            yield SqlPrepared(work, effect_of(work, total))
+            yield SqlPrepared(work, effect_of(work, total), for_commit)
 
     def _refuse_gone_back(self, plan: Plan) -> None:
         held = 0 if plan.current is None else int(plan.current.version)

@@ -103,6 +103,9 @@ class Session(Protocol):
     def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         """Rows of values of these types, as Spark would give them to Python."""
 
+    def named(self, sql: str) -> tuple[list[str], list[Row]]:
+        """The names of the columns, and rows of values as the engine has them."""
+
     def relation(self, name: Name) -> Relation | None: ...
 
     def obstacle_to_create(self, name: Name) -> str:

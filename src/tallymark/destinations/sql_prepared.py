@@ -6,6 +6,7 @@ The phases of `commit`, all in the transaction that computed the labels:
 2. schema, table, new columns
 3. duplicates: all rows of a duplicated match go out, one of each comes back
 4. deletes, updates, inserts; the driver's row counts must be those of the labels
+   (`check`, called before, has done 2 to 4 already, so that gates see the table as it will be)
 5. tombstones
 6. markers and fence
 7. COMMIT
@@ -14,10 +15,12 @@ The phases of `commit`, all in the transaction that computed the labels:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
+from tallymark.destinations.sql_after import rows_after
 from tallymark.destinations.sql_engine import quoted, quoted_list
+from tallymark.destinations.sql_gates import SqlGates, after_relation
 from tallymark.destinations.sql_labels import Effect
 from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.destinations.sql_work import (
@@ -30,6 +33,7 @@ from tallymark.destinations.sql_work import (
     Work,
 )
 from tallymark.errors import CountsDiffer, Fenced
+from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import (
     INCOMING,
@@ -52,6 +56,8 @@ _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
 class SqlPrepared:
     work: Work
     effect: Effect
+    for_commit: bool = True
+    _ways: list[str] = field(default_factory=list)  # how the effect was applied, once it is
 
     @property
     def counts(self) -> Counts:
@@ -80,17 +86,30 @@ class SqlPrepared:
                 query = f"SELECT {self.work.written_values} FROM {quoted(STAGED)} LIMIT {limit}"
                 return [SampleRow(Label.INSERT, None, row) for row in self._rows(query)]
 
+    def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+        if self.for_commit:
+            self._take_effect()
+            return SqlGates(self.work, self.work.name).results(gates)
+        relation = after_relation(self.work, rows_after(self.work, self.effect))
+        return SqlGates(self.work, relation).results(gates)
+
     def commit(self, marker: Marker) -> Commit:
         work = self.work
         self._refuse_late(marker)
-        self._change_schema()
-        self._repair()
-        way = self._apply()
+        way = self._take_effect()
         self._bury()
         made = work.session.relation(work.name)
         committed_at = SqlMarkers(work.session, work.name, made.table_id if made else "").write(marker)
         work.session.commit()
         return Commit(str(marker.sequence), committed_at, way)
+
+    def _take_effect(self) -> str:
+        """Phases 2 to 4, once. Nothing of it is durable before the marker is."""
+        if not self._ways:
+            self._change_schema()
+            self._repair()
+            self._ways.append(self._apply())
+        return self._ways[0]
 
     def _refuse_late(self, marker: Marker) -> None:
         work = self.work

@@ -99,12 +99,12 @@ class Work:
 
     def query(self, query: exp.Query, *, survivors: exp.Query | None = None, pretty: bool = False) -> str:
         """A query of the plan over this session's tables; with `survivors`, these are what is current."""
-        relations: dict[str, exp.Expr] = {INCOMING: _table(Name(None, STAGED, STAGED))}
-        relations[CURRENT] = _table(self.current)
-        relations[TOMBSTONES] = _table(Name(None, OLD_TOMBSTONES, OLD_TOMBSTONES))
+        relations: dict[str, exp.Expr] = {INCOMING: table_of(Name(None, STAGED, STAGED))}
+        relations[CURRENT] = table_of(self.current)
+        relations[TOMBSTONES] = table_of(Name(None, OLD_TOMBSTONES, OLD_TOMBSTONES))
         if survivors is not None:
-            relations[CURRENT] = exp.Subquery(this=_over(survivors, relations))
-        return self.rendered(_over(query, relations), pretty=pretty)
+            relations[CURRENT] = exp.Subquery(this=reading(survivors, relations))
+        return self.rendered(reading(query, relations), pretty=pretty)
 
     def shown(self, query: exp.Query) -> str:
         """A query of the plan for people: over `incoming` and `current`, as the plan has it."""
@@ -175,11 +175,11 @@ class Matching:
         return " OR ".join(f"o.{quoted(name)} IS NULL" for name in self.names)
 
 
-def _table(name: Name) -> exp.Table:
+def table_of(name: Name) -> exp.Table:
     return exp.table_(name.table, db=name.schema, catalog=name.catalog, quoted=True)
 
 
-def _over(query: exp.Query, relations: dict[str, exp.Expr]) -> exp.Query:
+def reading(query: exp.Query, relations: dict[str, exp.Expr]) -> exp.Query:
     """The query with its relations replaced; each keeps the name by which the query calls it."""
     mine = query.copy()
     for table in list(mine.find_all(exp.Table)):

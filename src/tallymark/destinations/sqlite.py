@@ -176,6 +176,8 @@ class SqliteEngine:
 
     def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr:
         if spark_type.startswith("decimal"):
+            if isinstance(value, exp.Literal):  # a number would be compared as a number, before any text
+                value = exp.Literal.string(value.name)
             return exp.Collate(this=exp.paren(value), expression=exp.Var(this=_DECIMAL_ORDER))
         return value
 
@@ -221,6 +223,13 @@ class SqliteSession:
             tuple(python_value(value, kind) for value, kind in zip(row, spark_types, strict=True))
             for row in self.fetch(sql)
         ]
+
+    def named(self, sql: str) -> tuple[list[str], list[Row]]:
+        try:
+            cursor = self.connection.execute(sql)
+            return [column[0] for column in cursor.description], cursor.fetchall()
+        except sqlite3.Error as error:
+            raise self.engine.refusal(error) from error
 
     def relation(self, name: Name) -> Relation | None:
         found = self.fetch(

@@ -21,6 +21,7 @@ from tallymark.errors import (
     CheckError,
     CountsDiffer,
     FileChanged,
+    GateFailed,
     GuardTripped,
     LedgerError,
     PlanError,
@@ -245,7 +246,7 @@ def _blamed(batch: Batch, error: TallymarkError) -> tuple[str, ...] | None:
         case TooManyBadRows():
             named = error.facts.get("blamed")
             return tuple(str(path) for path in named) if isinstance(named, list) else ()
-        case GuardTripped():
+        case GuardTripped() | GateFailed():
             return None
         case CheckError() | PlanError():
             return ()

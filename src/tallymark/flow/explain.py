@@ -12,6 +12,7 @@ from tallymark.flow.claim import failure_of
 from tallymark.flow.job import Job
 from tallymark.flow.load import balanced, prepared_batch, tripped_guard, warnings_of
 from tallymark.flow.look import look
+from tallymark.flow.quality import check_gates, gate_warnings
 from tallymark.ledger.facts import WaitingFile
 from tallymark.model.batch import Batch, FileState, SourceFile
 from tallymark.model.plan import AddColumn, ChangeType, Merge, Plan, SchemaChange
@@ -43,6 +44,7 @@ def _explain(
     job: Job, batch: Batch, more: int, checked: Checked, plan: Plan, prepared: Prepared, samples: int
 ) -> PlanReport:
     guard = tripped_guard(plan, prepared)
+    quality = check_gates(job, plan, prepared)
     return PlanReport(
         pipeline=job.task.pipeline,
         table=job.task.table,
@@ -54,12 +56,13 @@ def _explain(
         files=tuple(file.path for file in batch.files),
         schema_changes=tuple(_in_words(change) for change in plan.schema_changes),
         guards=(guard,) if guard and not job.task.allow_deletes else (),
-        warnings=warnings_of(plan, prepared),
+        warnings=warnings_of(plan, prepared) + gate_warnings(plan.table, quality),
         duplicates=prepared.duplicates.rows if prepared.duplicates else 0,
         key=plan.shape.match if isinstance(plan.shape, Merge) else (),
         samples=tuple(RowSample(str(s.label), s.before, s.after) for s in prepared.samples(samples)),
         bad_rows=tuple(bad_rows(checked, _BAD_ROWS_SHOWN)) if checked.rejected else (),
         sql=prepared.sql(),
+        quality=quality,
         more_files=more,
     )
 

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from tallymark.checks.gates import Quality
 from tallymark.checks.quarantine import Quarantine
 from tallymark.config.pipeline import BatchConfig, ColumnConfig, QuarantineConfig, SourceConfig
 from tallymark.config.template_vars import Scalar
@@ -57,6 +58,7 @@ class Task:
     root: Path = field(default_factory=Path.cwd)
     allow_deletes: bool = False
     archive: bool = False  # move files away once they are loaded
+    quality: Quality = field(default_factory=Quality)
 
     @property
     def files(self) -> SourceConfig:

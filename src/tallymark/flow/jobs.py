@@ -17,6 +17,7 @@ from tallymark.flow.job import Job, Query, Task
 from tallymark.flow.lease import holder_name
 from tallymark.flow.pins import code_hash
 from tallymark.flow.select import NamedDestination, named_destination
+from tallymark.flow.quality import quality_of
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.sources.envelope import Debezium
@@ -51,6 +52,7 @@ def pipeline_job(
         root=project.root,
         allow_deletes=allow_deletes,
         archive=_archives(pipeline),
+        quality=quality_of(project, pipeline),
     )
     return Job(
         task=task,

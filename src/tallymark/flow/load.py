@@ -20,6 +20,7 @@ from tallymark.flow.pins import Pin
 from tallymark.flow.transform import transformed
 from tallymark.flow.watermarks import watermark_after
 from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -54,6 +55,9 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         _refuse_idle_replay(batch, counts)
         refuse_deletes(plan, prepared, allowed=job.task.allow_deletes)
         watermark = watermark_after(job, checked)
+        quality = check_gates(job, plan, prepared)
+        refuse_failed(plan.table, quality)
+        warnings += gate_warnings(plan.table, quality)
         job.quarantine.write(batch, checked)
         recheck(_files_read(batch), job.task.root, lambda: job.spark)
         ensure_lease()
@@ -72,6 +76,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         way=commit.way,
         seconds=time.monotonic() - started,
         watermark=watermark,
+        quality=quality,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tallymark.config.load import find_project, load_project
 from tallymark.errors import ConfigError
 from tallymark.flow.graph import build_graph
+from tallymark.flow.quality import refuse_wrong_tests
 from tallymark.model.report import Finding
 
 
@@ -14,15 +15,20 @@ def examine(folder: Path) -> list[Finding]:
     try:
         project = load_project(find_project(folder))
         build_graph(project)
+        refuse_wrong_tests(project)
     except ConfigError as error:
         problems = error.facts.get("problems")
         if not isinstance(problems, list) or not problems:
             return [Finding("configuration", False, error.message, error.hint)]
         return [_problem_finding(problem) for problem in problems]
-    return [Finding("tallymark.yaml", True, f"project {project.name}")] + [
-        Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
-        for pipeline in project.pipelines.values()
-    ]
+    return (
+        [Finding("tallymark.yaml", True, f"project {project.name}")]
+        + [
+            Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
+            for pipeline in project.pipelines.values()
+        ]
+        + [Finding(test.file, True, f"{test.severity} of {test.pipeline}") for test in project.quality_tests]
+    )
 
 
 def _problem_finding(problem: object) -> Finding:

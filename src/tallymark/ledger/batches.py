@@ -22,6 +22,8 @@ from tallymark.model.batch import Batch, BatchKind, BatchState, FileState, Sourc
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure
 
+QUALITY = "quality"  # the fact of an error that holds what gates found; it has a column of its own
+
 _CLAIMED = (
     files.c.id,
     files.c.path,
@@ -212,7 +214,8 @@ def _set_failed(tx: Tx, batch_id: str, error: Failure) -> None:
         error_text=storable(error.message),
         error_hint=storable(error.hint),
         error_retry_safe=error.retry_safe,
-        error_facts=error.facts,
+        error_facts={name: fact for name, fact in error.facts.items() if name != QUALITY},
+        quality=error.facts.get(QUALITY),
     )
 
 
@@ -239,6 +242,7 @@ def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -
         strategy=receipt.strategy,
         receipt={**receipt.as_dict(), "facts": receipt.facts},
         error_code=None,  # of a failure that the marker disproved
+        quality=[result.as_dict() for result in receipt.quality] or None,
     )
     tx.execute(
         files.update()

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from tallymark.model.batch import FileState, SourceFile
+from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure
 
@@ -48,3 +49,4 @@ class PipelineSummary:
     last_receipt: Receipt | None
     last_error: Failure | None  # only when newer than the last commit
     failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error
+    quality: tuple[GateResult, ...] = ()  # of the last batch that had gates

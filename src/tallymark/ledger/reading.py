@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
+from tallymark.ledger.batches import QUALITY
 from tallymark.ledger.database import Row, Tx
 from tallymark.ledger.facts import PipelineSummary
 from tallymark.ledger.files import SOURCE
 from tallymark.ledger.schema import HOLDS_CONTENT, batch_files, batches, files
 from tallymark.model.batch import BatchKind, BatchState, FileState, SourceFile
+from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
 
@@ -29,6 +32,7 @@ def pipeline_summary(tx: Tx, pipeline: str) -> PipelineSummary:
         last_receipt=_receipt(commit),
         last_error=_failure(failure),
         failed_files=_failed_files(tx, pipeline),
+        quality=_last_quality(tx, pipeline),
     )
 
 
@@ -133,11 +137,24 @@ def _failed_files(tx: Tx, pipeline: str) -> tuple[tuple[str, int, str], ...]:
     return tuple((path, attempts, error) for path, attempts, error in tx.execute(query))
 
 
+def _last_quality(tx: Tx, pipeline: str) -> tuple[GateResult, ...]:
+    newest = (
+        sa.select(batches.c.quality)
+        .where(batches.c.pipeline == pipeline, batches.c.quality.is_not(None))
+        .order_by(batches.c.finished_at.desc(), batches.c.sequence.desc())
+        .limit(1)
+    )
+    return results_from(tx.execute(newest).scalar())
+
+
 def _receipt(row: Row | None) -> Receipt | None:
-    return Receipt.from_dict(row.receipt) if row is not None and row.receipt else None
+    if row is None or not row.receipt:
+        return None
+    return replace(Receipt.from_dict(row.receipt), quality=results_from(row.quality))
 
 
 def _failure(row: Row | None) -> Failure | None:
     if row is None or row.error_code is None:
         return None
-    return Failure(row.error_code, row.error_text, row.error_hint, row.error_retry_safe, row.error_facts)
+    facts = row.error_facts if row.quality is None else {**(row.error_facts or {}), QUALITY: row.quality}
+    return Failure(row.error_code, row.error_text, row.error_hint, row.error_retry_safe, facts)

@@ -70,6 +70,7 @@ batches = sa.Table(
     sa.Column("error_hint", sa.Text),
     sa.Column("error_retry_safe", sa.Boolean),
     sa.Column("error_facts", sa.JSON(none_as_null=True)),
+    sa.Column("quality", sa.JSON(none_as_null=True)),  # what gates found; null: there were none
     sa.Index("tallymark_batches_by_table", "table_key", "sequence"),
     sa.Index("tallymark_batches_by_pipeline", "pipeline", "state", "finished_at"),
 )

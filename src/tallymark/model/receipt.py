@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tallymark.model.watermark import Watermark
+from tallymark.model.gate import GateResult
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Receipt:
     seconds: float = 0.0
     watermark: Watermark | None = None  # of a transform, after this load
     facts: dict[str, object] = field(default_factory=dict)
+    quality: tuple[GateResult, ...] = ()  # not known of a commit that only its marker tells of
 
     @property
     def inserted(self) -> int:
@@ -111,7 +113,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Receipt:
-        """The inverse of `as_dict`; `facts` are taken where they were kept."""
+        """The inverse of `as_dict`; `facts` and `quality` are taken where they were kept."""
         return cls(
             **{
                 **data,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import is_provenance
 
@@ -126,6 +127,7 @@ class PlanReport:
     sql: str = ""
     more_files: int = 0  # files that further batches would take
     failure: Failure | None = None
+    quality: tuple[GateResult, ...] = ()  # what quality gates say about the table as it would be
 
     @property
     def empty(self) -> bool:
@@ -142,6 +144,7 @@ class PlanReport:
         lines = [f"{self.table}: {self.shape or 'nothing'} ({self.reason})", f"  {counts}"]
         lines += [f"  {change}" for change in self.schema_changes]
         lines += [f"  stopped by guard: {guard}" for guard in self.guards]
+        lines += [f"  stopped by quality: {result}" for result in self.quality if result.stops]
         lines += [f"  warning: {warning}" for warning in self.warnings]
         lines += [f"  {sample.label}: {self._in_words(sample)}" for sample in self.samples]
         lines += [f"  bad row: {bad.file} row {bad.row}: {bad.column} {bad.reason}" for bad in self.bad_rows]
@@ -164,6 +167,7 @@ class PipelineStatus:
     last_commit: Receipt | None
     last_error: Failure | None
     failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error
+    quality: tuple[GateResult, ...] = ()  # of the last load that had gates, whether it failed or not
 
 
 @dataclass(frozen=True)

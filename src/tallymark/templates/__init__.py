@@ -3,10 +3,12 @@
 references(template)        the names that it may ask for, found without running it
 render(template, context)   the query, checked to be one SELECT, and the names that it asked for
 python_references(file, …)  the same names of a pipeline.py
+render_quality_test(…)      the query of a quality test, which knows less
 """
 
 from tallymark.templates.context import Context, Rendered, Template, Watermark
 from tallymark.templates.python import python_references
+from tallymark.templates.quality import render_quality_test
 from tallymark.templates.references import Reference, References, references
 from tallymark.templates.render import render
 
@@ -20,4 +22,5 @@ __all__ = [
     "python_references",
     "references",
     "render",
+    "render_quality_test",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import tallymark
 from tallymark.config.effective import From, Setting
 from tallymark.errors import TallymarkError
+from tallymark.model.gate import GateResult, Severity
 from tallymark.model.graph import GraphNode, PipelineKind
 from tallymark.model.lineage import ColumnLineage, ColumnSource, InputKind, PipelineLineage
 from tallymark.model.receipt import Counts, Receipt
@@ -37,6 +39,9 @@ from tallymark.model.report import (
 
 NOON = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
 FAILURE = Failure("TM201", "landing/orders/3.csv: truncated gzip", "repair or remove the file")
+GATE = GateResult(
+    "numeric_ranges.amount", Severity.WARN, False, 2, ({"order_id": 5, "amount": Decimal("-1.00")},)
+)
 RECEIPT = Receipt(
     batch_id="b-1",
     pipeline="silver.orders",
@@ -48,6 +53,7 @@ RECEIPT = Receipt(
     committed_at=NOON,
     way="merge",
     seconds=1.25,
+    quality=(GATE,),
 )
 LOADED = PipelineReport(
     pipeline="silver.orders",
@@ -93,6 +99,7 @@ PLAN = PlanReport(
     bad_rows=(BadRow("landing/orders/2.csv", 3, "amount", "not a decimal(12,2)", '8,"x"'),),
     sql="SELECT 1",
     more_files=2,
+    quality=(GATE,),
 )
 STATUS = PipelineStatus(
     pipeline="silver.orders",
@@ -103,6 +110,7 @@ STATUS = PipelineStatus(
     last_commit=RECEIPT,
     last_error=FAILURE,
     failed_files=(("landing/orders/3.csv", 3, "truncated gzip"),),
+    quality=(GATE,),
 )
 BATCHES = [
     BatchRecord("b-1", "silver.orders", "silver.orders", "COMMITTED", 5, 1, 2, NOON, NOON, RECEIPT, None),

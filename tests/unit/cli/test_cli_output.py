@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tallymark.cli import output, screen
 from tallymark.cli.blocks import Answer, Grid, Line
 from tallymark.cli.main import main
 from tallymark.cli.output import words
+from tallymark.model.gate import Severity
 from tallymark.model.receipt import Counts
 from tallymark.model.report import Outcome, PipelineReport, PlanReport, RunReport
 
@@ -63,6 +65,7 @@ def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str])
         "  shape     Merge: upsert: rows are matched by order_id",
         "  rows      3 read: 1 inserted, 1 updated, 1 rejected",
         "  schema    add column discount double",
+        "  quality   0 of 1 rules hold",
         "  warning   2 rows of the table share a key",
         "  samples",
         "    insert    order_id=7, status=new",
@@ -98,9 +101,23 @@ def test_status_names_what_needs_repair(library: Any, capsys: pytest.CaptureFixt
     assert printed(["status"], capsys).splitlines() == [
         "pipeline       table          strategy  committed  failed  batches  last commit",
         "silver.orders  silver.orders  upsert            4       1        3  2026-11-01 12:00:00Z",
+        "silver.orders: quality: 0 of 1 rules hold",
+        "silver.orders: quality warn: numeric_ranges.amount: 2 rows, such as order_id=5, amount=-1.00",
         "silver.orders: landing/orders/3.csv failed after 3 attempts: truncated gzip",
         "  → repair what is wrong, then: tallymark requeue silver.orders",
     ]
+
+
+def test_a_plan_that_breaks_a_rule_answers_as_the_load_would(
+    library: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = library.answers["plan"][0]
+    gate = replace(plan.quality[0], severity=Severity.ERROR)
+    library.answers["plan"] = [replace(plan, quality=(gate,))]
+    assert main(["plan"]) == 1
+    assert "quality   would stop the load: numeric_ranges.amount: 2 rows" in capsys.readouterr().out
+    assert main(["plan", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TM302"
 
 
 def test_history_has_a_line_per_batch(library: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Line, Tone
 from tallymark.cli.failure import failure_blocks
 from tallymark.cli.output import words
-from tallymark.errors import GuardTripped
+from tallymark.errors import GateFailed, GuardTripped
+from tallymark.model.gate import GateResult
 from tallymark.model.report import BadRow, Failure, PlanReport, RowSample
 
 TONES = {"insert": Tone.GOOD, "update": Tone.WARN, "close": Tone.WARN, "delete": Tone.BAD}
@@ -27,9 +28,12 @@ def plan(reports: Sequence[PlanReport], with_sql: bool) -> Answer:
 
 def _what_stops(report: PlanReport) -> Failure | None:
     """A plan that says the load would fail answers as the load would."""
-    if report.failure or not report.guards:
+    if report.failure:
         return report.failure
-    return Failure(GuardTripped.code, f"{report.pipeline}: {report.guards[0]}")
+    if report.guards:
+        return Failure(GuardTripped.code, f"{report.pipeline}: {report.guards[0]}")
+    failed = [result for result in report.quality if result.stops]
+    return Failure(GateFailed.code, f"{report.pipeline}: {failed[0]}") if failed else None
 
 
 def _plan_blocks(report: PlanReport) -> Iterator[Block]:
@@ -51,6 +55,7 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
         yield Line(f"  schema    {change}", Tone.WARN)
     for guard in report.guards:
         yield Line(f"  guard     would stop the load: {guard}", Tone.BAD)
+    yield from _quality_blocks(report.quality)
     for warning in report.warnings:
         yield Line(f"  warning   {warning}", Tone.WARN)
     yield from _sample_blocks(report.samples, report.key)
@@ -58,6 +63,15 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
     if report.sql:
         yield Line("  sql")
         yield Code(report.sql, "sql")
+
+
+def _quality_blocks(results: Sequence[GateResult]) -> Iterator[Block]:
+    """Rules that only warn are among the warnings."""
+    if results:
+        yield Line(f"  quality   {words.rules_in_words(results)}")
+    for result in results:
+        if result.stops:
+            yield Line(f"  quality   would stop the load: {words.gate(result)}", Tone.BAD)
 
 
 def _sample_blocks(samples: Sequence[RowSample], key: Sequence[str]) -> Iterator[Block]:

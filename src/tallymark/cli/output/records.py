@@ -36,7 +36,17 @@ def _status_blocks(statuses: Sequence[PipelineStatus]) -> Iterator[Block]:
     headers = ("pipeline", "table", "strategy", *file_headers, "batches", "last commit")
     yield Grid(headers, tuple(rows), frozenset((*file_headers, "batches")))
     for item in statuses:
+        yield from _quality(item)
         yield from _problems(item)
+
+
+def _quality(item: PipelineStatus) -> Iterator[Block]:
+    if item.quality:
+        yield Line(f"{item.pipeline}: quality: {words.rules_in_words(item.quality)}")
+    for result in item.quality:
+        if not result.passed:
+            tone = Tone.BAD if result.stops else Tone.WARN
+            yield Line(f"{item.pipeline}: quality {result.severity}: {words.gate(result)}", tone)
 
 
 def _problems(item: PipelineStatus) -> Iterator[Block]:

@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Counts
 
 LONGEST_VALUE = 60
+LONGEST_GATE = 300
 MOST_NAMES = 5
 LABELS = ("inserted", "updated", "closed", "deleted", "unchanged", "skipped", "rejected")
 
@@ -45,6 +47,16 @@ def names(items: Collection[str], most: int = MOST_NAMES) -> str:
 def value(content: object, longest: int = LONGEST_VALUE) -> str:
     text = "null" if content is None else str(content).replace("\n", "\\n").replace("\r", "\\r")
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def rules_in_words(results: Collection[GateResult]) -> str:
+    hold = sum(result.passed for result in results)
+    return f"{number(hold)} of {number(len(results))} rules hold"
+
+
+def gate(result: GateResult) -> str:
+    """On one line, whatever the samples hold."""
+    return value(str(result), LONGEST_GATE)
 
 
 def counts_in_words(counts: Counts, labels: Iterable[str] = LABELS) -> str:
