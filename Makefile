@@ -48,8 +48,7 @@ bench: $(READY) ## Measure against peers, side by side
 
 property: $(READY) ## Try thousands of generated tables and batches against the oracle (long)
 	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest -n 2 --timeout 3600 --durations=30 \
-	  tests/property tests/model tests/conformance/test_conformance_generated.py \
-	  tests/conformance/test_conformance_strategies.py
+	  tests/property tests/model tests/conformance
 
 crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)
 	$(BIN)/pytest -n 2 --timeout 3600 --durations=15 tests/crash -m 'big or not big'

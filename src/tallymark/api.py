@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Unpack
 
 from pyspark.sql import DataFrame, SparkSession
@@ -188,9 +187,7 @@ class Project:
     def __enter__(self) -> Project:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _work(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
+import pytest
 from enrolled import Subject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -20,6 +22,7 @@ from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan
 
+MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 
 
@@ -108,6 +111,12 @@ class Bench:
 
     def rows(self) -> list[Row]:
         return self.subject.rows()
+
+
+def only_where_quick(bench: Bench) -> None:
+    """For what shows little more on Delta, where it takes minutes, than elsewhere."""
+    if not (MANY or bench.destination.capabilities.locks_while_loading):
+        pytest.skip("make property runs it")
 
 
 def hash_of(content: str) -> str:

@@ -7,11 +7,10 @@ one key is no other's business. `make property` runs a hundred for every strateg
 from __future__ import annotations
 
 import copy
-import os
 from pathlib import Path
 
 import pytest
-from bench import Bench
+from bench import MANY, Bench
 from enrolled import DESTINATIONS, Surroundings
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -21,7 +20,6 @@ from generated import CODES, event, row, timed
 from oracle import Oracle, Row, Tied, canonical
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
 
-MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
 EXAMPLES = 100
 SCHEMA = "example bigint, k1 bigint, k2 string, value string, at bigint"
 FEED = "op string, example bigint, k1 bigint, k2 string, value string, at bigint, extra bigint"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from bench import Bench
+from bench import MANY, Bench
 from orders import (
     APPEND,
     BY_TIME,
@@ -37,8 +36,6 @@ from orders import (
 from oracle import Oracle, Row, canonical
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
-
-MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
 
 
 @dataclass(frozen=True)

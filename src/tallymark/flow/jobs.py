@@ -16,8 +16,8 @@ from tallymark.flow.graph import transform_references
 from tallymark.flow.job import Job, Query, Task
 from tallymark.flow.lease import holder_name
 from tallymark.flow.pins import code_hash
-from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.flow.quality import quality_of
+from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.sources.envelope import Debezium

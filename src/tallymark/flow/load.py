@@ -17,10 +17,10 @@ from tallymark.destinations.contract import Prepared
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
 from tallymark.flow.job import Job
 from tallymark.flow.pins import Pin
+from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.flow.transform import transformed
 from tallymark.flow.watermarks import watermark_after
 from tallymark.model.batch import Batch, BatchKind, SourceFile
-from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt

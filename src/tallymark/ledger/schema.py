@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-HEAD = "0002"  # the newest migration
+HEAD = "0003"  # the newest migration
 VERSION_TABLE = "tallymark_schema_version"
 
 metadata = sa.MetaData()

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tallymark.model.watermark import Watermark
 from tallymark.model.gate import GateResult
+from tallymark.model.watermark import Watermark
 
 
 @dataclass(frozen=True)
