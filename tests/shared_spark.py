@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 
+import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -27,14 +28,14 @@ class Jvm:
 
     def attach(self) -> SparkSession:
         """A session of this process on the Spark that runs already."""
-        os.environ |= {"PYSPARK_GATEWAY_PORT": str(self.port), "PYSPARK_GATEWAY_SECRET": self.secret}
-        try:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("PYSPARK_GATEWAY_PORT", str(self.port))
+            patched.setenv("PYSPARK_GATEWAY_SECRET", self.secret)
+            patched.setenv("PYSPARK_PYTHON", sys.executable)
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
-        finally:
-            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
-        running = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
-        conf = SparkConf(_jvm=gateway.jvm, _jconf=running.getConf())
-        return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
+            running = gateway.jvm.JavaSparkContext(gateway.jvm.org.apache.spark.SparkContext.getOrCreate())
+            conf = SparkConf(_jvm=gateway.jvm, _jconf=running.getConf())
+            return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
 
 
 @contextmanager

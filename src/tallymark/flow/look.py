@@ -76,6 +76,8 @@ def _files_of(
     for unreadable in found.unreadable:
         raise unreadable
     waiting += found.waiting
+    if not found.listed:
+        waiting.append((f"landing zone {zone}", "it holds no files yet"))
     kept = [known[path] for path in found.listed_paths if path in known]
     fresh = {file.path: file for file in found.files}
     return tuple(sorted({**{file.path: file for file in kept}, **fresh}.values(), key=lambda file: file.path))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
+if TYPE_CHECKING:  # what only shows results must not load a parser
+    from sqlglot import exp
 
 from tallymark.model.table import is_provenance
 

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -58,10 +59,22 @@ def test_files_are_applied_once(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_in(database) == [("1", "a"), ("2", "b")]
 
 
-def test_the_callers_session_is_left_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    tm.merge(spark.range(3), tmp_path / "t", strategy="append_only")
+def test_the_callers_session_is_left_as_it_was(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes of the test run have global views of their own, so that only its own are looked at."""
+    frame, views = spark.range(3), list[str]()
+    create = type(frame).createGlobalTempView
+
+    def noted(self: Any, name: str) -> None:
+        views.append(name)
+        create(self, name)
+
+    monkeypatch.setattr(type(frame), "createGlobalTempView", noted)
+    tm.merge(frame, tmp_path / "t", strategy="append_only")
     assert not [key for key in spark.conf.getAll if "txnVersion" in key or "userMetadata" in key]
-    assert spark.catalog.listTables("global_temp") == []
+    assert len(views) == 1
+    assert not spark.catalog.tableExists(f"global_temp.{views[0]}")
 
 
 def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path) -> None:

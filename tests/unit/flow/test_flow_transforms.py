@@ -136,6 +136,13 @@ def test_an_input_that_is_not_there_yet_is_waited_for(shop: DatabaseShop) -> Non
     assert report.discovery.waiting == (("silver.orders", "its table is not there yet"),)
 
 
+def test_an_empty_landing_zone_is_waited_for(shop: DatabaseShop) -> None:
+    transform(shop, "gold.rates", "SELECT * FROM {{ landing_zone('rates') }}")
+    (shop.root / "landing/rates").mkdir()
+    report = shop.load("gold.rates")
+    assert report.discovery.waiting == (("landing zone rates", "it holds no files yet"),)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
