@@ -71,7 +71,7 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
         raise  # not settled here: the batch stays open, and whoever claims next asks its marker
     except TallymarkError as error:
         if not claim.isolating(batch, error):
-            tally.failed(_naming_its_file(batch, error))
+            tally.failed(_naming_its_file(job, batch, error))
         claim.fail(batch, error)
         return False
     job.tell(Step.RECORD, f"recording batch {batch.id}")
@@ -80,9 +80,10 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
     return True
 
 
-def _naming_its_file(batch: Batch, error: TallymarkError) -> TallymarkError:
+def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> TallymarkError:
     """Checks and plans see rows, not files; with one file in the batch it is clear which one it was."""
-    path = batch.files[0].path
+    query = job.task.query
+    path = batch.files[0].path if query is None else query.transform.file
     if isinstance(error, CheckError | PlanError) and len(batch.files) == 1 and path not in error.message:
         error.message = f"{path}: {error.message}"
         error.facts.setdefault("path", path)

@@ -21,6 +21,7 @@ from tallymark.flow.job import Job, Query
 from tallymark.flow.pins import Pin
 from tallymark.model.batch import Batch
 from tallymark.model.settings import Strategy
+from tallymark.model.table import PROVENANCE_COLUMNS
 from tallymark.model.watermark import WatermarkValue
 from tallymark.templates import Context, Template, Watermark, render
 
@@ -36,11 +37,13 @@ def transformed(job: Job, query: Query, batch: Batch, opened: ExitStack) -> Data
     inputs = Inputs(job, query, Pin.from_json(content.inputs or ""), opened)
     match query.transform.language:
         case Language.SQL:
-            return _asked(inputs, query, batch)
+            frame = _asked(inputs, query, batch)
         case Language.PYTHON:
-            return _called(inputs, query, batch)
+            frame = _called(inputs, query, batch)
         case _:
             assert_never(query.transform.language)
+    # `SELECT *` brings those of the inputs along; they say nothing about the rows of this table.
+    return frame.drop(*(column.name for column in PROVENANCE_COLUMNS))
 
 
 def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:

@@ -136,6 +136,25 @@ def test_an_input_that_is_not_there_yet_is_waited_for(shop: DatabaseShop) -> Non
     assert report.discovery.waiting == (("silver.orders", "its table is not there yet"),)
 
 
+def test_all_columns_of_an_input_are_those_that_its_files_have(shop: DatabaseShop) -> None:
+    transform(shop, "gold.all", "SELECT *, _source_file AS file FROM {{ ref('silver.orders') }}")
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    report = run_all(shop)["gold.all"]
+    assert report.outcome is Outcome.LOADED, report.failures
+    columns = [row[1] for row in shop.sql('PRAGMA table_info("gold.all")')]
+    assert columns == ["order_id", "status", "amount", "file"]
+
+
+def test_what_is_wrong_with_the_rows_is_told_with_the_file_of_the_transform(shop: DatabaseShop) -> None:
+    wrong = (
+        "-- @merge_strategy: upsert\n-- @unique_key: nobody\nSELECT order_id FROM {{ ref('silver.orders') }}"
+    )
+    transform(shop, "gold.revenue", wrong)
+    shop.drop("orders/1.csv", csv("1,new,1.00"))
+    message = run_all(shop)["gold.revenue"].failures[0].message
+    assert "gold/revenue/pipeline.sql" in message and "nobody" in message
+
+
 def test_an_empty_landing_zone_is_waited_for(shop: DatabaseShop) -> None:
     transform(shop, "gold.rates", "SELECT * FROM {{ landing_zone('rates') }}")
     (shop.root / "landing/rates").mkdir()
