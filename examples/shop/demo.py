@@ -26,12 +26,13 @@ def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_FOLDER
     started = time.monotonic()
     build(folder)
-    say("A shop with four pipelines. Each is one config.yaml that says where files come from and how")
-    say("their rows are merged into a table:")
-    for config in sorted(folder.glob("pipelines/*/*/config.yaml")):
-        say(f"  {shown(config)}")
+    say("A shop with seven pipelines. Four load files: a config.yaml says where they come from and how")
+    say("their rows are merged into a table. Three are made of those tables: two by SQL, one by Python.")
+    for pipeline in sorted(folder.glob("pipelines/*/*/*.*")):
+        say(f"  {shown(pipeline)}")
     say("Spark starts now; the first start fetches its libraries and may take a minute.")
     with Project(folder) as project:
+        command("graph", output.graph(project.graph(), as_mermaid=False))
         load_three_days(project, folder)
         unchanged = load_again(project, folder)
         show_quarantine(project)

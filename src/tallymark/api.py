@@ -28,14 +28,15 @@ from tallymark.config.load import LoadedProject, find_project, load_project
 from tallymark.config.project import SparkConfig
 from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
-from tallymark.errors import ConfigError
+from tallymark.errors import ConfigError, TallymarkError
 from tallymark.flow import direct, doctor
 from tallymark.flow.direct import MergeOptions, Target
 from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.graph import build_graph
 from tallymark.flow.job import Job
-from tallymark.flow.jobs import pipeline_job
+from tallymark.flow.jobs import LoadOptions, pipeline_job
 from tallymark.flow.lineage import trace_columns
+from tallymark.flow.preview import preview_pipeline
 from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.quality import refuse_wrong_tests
 from tallymark.flow.recover import recover_pipeline
@@ -43,7 +44,7 @@ from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.flow.validate import examine
-from tallymark.ledger import Ledger, open_ledger
+from tallymark.ledger import Ledger, open_ledger, reading_ledger
 from tallymark.model.graph import GraphNode
 from tallymark.model.lineage import PipelineLineage
 from tallymark.model.receipt import Receipt
@@ -54,6 +55,7 @@ from tallymark.model.report import (
     PipelineReport,
     PipelineStatus,
     PlanReport,
+    Preview,
     QuarantinedRow,
     QuarantineSummary,
     RunReport,
@@ -98,22 +100,30 @@ class Project:
     def pipelines(self) -> tuple[str, ...]:
         return tuple(self._project.pipelines)
 
-    def run(self, *pipelines: str, allow_deletes: bool = False) -> RunReport:
-        """Loads what is new. Failures are in the report, not raised; `report.ok` says how it went."""
-        return self._work("run", pipelines, run_pipeline, allow_deletes)
+    def run(self, *pipelines: str, **options: Unpack[LoadOptions]) -> RunReport:
+        """Loads what is new. Failures are in the report, not raised; `report.ok` says how it went. With
+        `full_refresh`, or `since` and `until`, transforms are asked again for all or some of their rows."""
+        return self._work("run", pipelines, run_pipeline, options)
 
     def recover(self, *pipelines: str) -> list[PipelineReport]:
         """Settles open batches by their markers and rebuilds lost records; loads nothing."""
         return list(self._work("recover", pipelines, recover_pipeline).pipelines)
 
-    def plan(self, *pipelines: str, samples: int = 10, allow_deletes: bool = False) -> list[PlanReport]:
+    def plan(self, *pipelines: str, samples: int = 10, **options: Unpack[LoadOptions]) -> list[PlanReport]:
         """What the next batch of each pipeline would do. Nothing is written, not even a new ledger."""
-        with _reading_ledger(self._project, self._opened) as ledger:
-            jobs = self._jobs(pipelines, ledger, "", allow_deletes)
+        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
+            jobs = self._jobs(pipelines, ledger, "", options)
             return [explain_pipeline(job, samples) for job in jobs]
 
+    def preview(self, pipeline: str, rows: int = 20) -> Preview:
+        """The query, the first rows, the schema and Spark's plan of what a pipeline would load. Nothing is
+        written."""
+        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
+            [job] = self._jobs([self._one(pipeline)], ledger, "")
+            return preview_pipeline(job, rows)
+
     def status(self) -> list[PipelineStatus]:
-        with _reading_ledger(self._project, self._opened) as ledger:
+        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             return [
                 PipelineStatus(
                     pipeline=pipeline.name,
@@ -133,7 +143,7 @@ class Project:
     def history(self, pipeline: str | None = None, limit: int = 20) -> list[BatchRecord]:
         if pipeline is not None:
             select_pipelines(self._project, [pipeline])
-        with _reading_ledger(self._project, self._opened) as ledger:
+        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             return ledger.history(pipeline, limit)
 
     def requeue(self, pipeline: str, files: Collection[str] | None = None) -> int:
@@ -195,19 +205,25 @@ class Project:
         command: str,
         pipelines: Sequence[str],
         work: Callable[[Job], PipelineReport],
-        allow_deletes: bool = False,
+        options: LoadOptions | None = None,
     ) -> RunReport:
         chosen = [pipeline.name for pipeline in select_pipelines(self._project, pipelines)]
         started_at, started, ledger = _now(), time.monotonic(), self._ledger()
         run_id = ledger.start_run(self.name, command, host=socket.gethostname(), pid=os.getpid())
-        jobs = self._jobs(chosen, ledger, run_id, allow_deletes) if chosen else []
+        try:
+            jobs = self._jobs(chosen, ledger, run_id, options) if chosen else []
+        except TallymarkError:
+            ledger.finish_run(run_id, "FAILED", {})
+            raise
         reports = run_in_order(jobs, self._graph.levels(), work, self._project.config.parallel)
         report = RunReport(run_id, self.name, reports, started_at, time.monotonic() - started)
         outcomes: dict[str, object] = {r.pipeline: str(r.outcome) for r in reports}
         ledger.finish_run(run_id, "SUCCEEDED" if report.ok else "FAILED", outcomes)
         return report
 
-    def _jobs(self, names: Sequence[str], ledger: Ledger, run_id: str, allow_deletes: bool) -> list[Job]:
+    def _jobs(
+        self, names: Sequence[str], ledger: Ledger, run_id: str, options: LoadOptions | None = None
+    ) -> list[Job]:
         return [
             pipeline_job(
                 self._project,
@@ -217,7 +233,7 @@ class Project:
                 run_id=run_id,
                 clock=_now,
                 on_event=self._on_event,
-                allow_deletes=allow_deletes,
+                options=options or {},
             )
             for pipeline in select_pipelines(self._project, names)
         ]
@@ -332,17 +348,3 @@ def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Ite
 def _embedded() -> Sessions:
     """One Spark for all library calls of a process that has none: starting it costs seconds."""
     return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
-
-
-@contextmanager
-def _reading_ledger(project: LoadedProject, opened: Ledger | None) -> Iterator[Ledger]:
-    """Reading makes no ledger where there is none: an empty one is put aside for the call."""
-    if opened is not None:
-        yield opened
-        return
-    file = project.ledger_url.removeprefix("sqlite:///")
-    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch:
-        absent = project.ledger_url.startswith("sqlite:") and not Path(file).exists()
-        url = f"sqlite:///{scratch}/ledger.db" if absent else project.ledger_url
-        with open_ledger(url) as ledger:
-            yield ledger

@@ -47,14 +47,14 @@ class Bench:
         """An hour later for every batch."""
         return AS_OF + timedelta(hours=self.sequence)
 
-    def plan(self, settings: MergeSettings, schema: str) -> Plan:
+    def plan(self, settings: MergeSettings, schema: str, *, anew: bool = False) -> Plan:
         fields = StructType.fromDDL(schema).fields
         stored_as = self.destination.column_type
         incoming = [Column(f.name, stored_as(f.dataType.simpleString())) for f in fields]
         current = self.destination.inspect(self.table)
         properties = self.destination.table_properties
         return build_plan(
-            self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties
+            self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties, anew=anew
         )
 
     def incoming(self, schema: str, rows: list[Row]) -> DataFrame:
@@ -85,10 +85,16 @@ class Bench:
         )
 
     def load(
-        self, settings: MergeSettings, schema: str, rows: list[Row], content: str | None = None
+        self,
+        settings: MergeSettings,
+        schema: str,
+        rows: list[Row],
+        content: str | None = None,
+        *,
+        anew: bool = False,
     ) -> Counts:
         self.sequence += 1
-        plan = self.plan(settings, schema)
+        plan = self.plan(settings, schema, anew=anew)
         frame = self.incoming(schema, rows)
         self._look(plan, frame)
         with self.destination.prepare(plan, frame) as prepared:

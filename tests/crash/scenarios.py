@@ -64,7 +64,7 @@ class Scenario:
         root.mkdir(parents=True, exist_ok=True)
         schema = f"s{uuid4().hex[:8]}" if destination == "postgres" else "silver"
         made = cls(root, destination, kinds, postgres, schema, ledger or f"sqlite:///{root}/ledger.db")
-        made._write_project()
+        write_project(root, destination, postgres, made.ledger_url)
         for kind in kinds:
             folder = root / "pipelines" / kind
             folder.mkdir(parents=True)
@@ -88,18 +88,6 @@ class Scenario:
         if number % 5 == 3:
             _write_at_once(path.with_name(f"{number:04}_again.csv"), text)
         return path
-
-    def _write_project(self) -> None:
-        place = {
-            "delta": "{type: delta, path: warehouse}",
-            "sqlite": f"{{type: sqlite, path: {SQLITE_FILE}}}",
-            "duckdb": f"{{type: duckdb, path: {DUCKDB_FILE}}}",
-            "postgres": f'{{type: postgres, url: "{self.url}"}}',
-        }[self.destination]
-        (self.root / "tallymark.yaml").write_text(
-            f'name: crash\nledger: "{self.ledger_url}"\ndestinations: {{store: {place}}}\n'
-            "defaults: {destination: store}\nspark: {master: 'local[2]'}\n"
-        )
 
     def waiting(self, kind: str) -> int:
         """Files that the ledger does not have as committed."""
@@ -207,6 +195,19 @@ class Scenario:
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def write_project(root: Path, destination: str, postgres: str, ledger: str) -> None:
+    place = {
+        "delta": "{type: delta, path: warehouse}",
+        "sqlite": f"{{type: sqlite, path: {SQLITE_FILE}}}",
+        "duckdb": f"{{type: duckdb, path: {DUCKDB_FILE}}}",
+        "postgres": f'{{type: postgres, url: "{postgres}"}}',
+    }[destination]
+    (root / "tallymark.yaml").write_text(
+        f'name: crash\nledger: "{ledger}"\ndestinations: {{store: {place}}}\n'
+        "defaults: {destination: store}\nspark: {master: 'local[2]'}\n"
+    )
 
 
 def rows_of_file(number: int) -> list[Row]:

@@ -140,7 +140,9 @@ def _marker(text: str) -> Marker:
 def _comparable(row: Row) -> Row:
     """Wall-clock times, and the file's name instead of its place."""
     plain = {name: naive(value) if isinstance(value, datetime) else value for name, value in row.items()}
-    return {**plain, SOURCE_FILE: Path(str(row[SOURCE_FILE])).name}
+    if SOURCE_FILE in plain:
+        plain[SOURCE_FILE] = Path(str(row[SOURCE_FILE])).name
+    return plain
 
 
 def naive(value: datetime) -> datetime:

@@ -213,6 +213,7 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
                 run_id=run_id,
                 clock=lambda: datetime.now(UTC),
                 on_event=lambda event: None,
+                options={},
             ),
             hook,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import runpy
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from delta_rs import rows_of
 from tallymark.spark import Sessions
@@ -107,6 +109,48 @@ def test_events_are_all_there_twins_too(demo: tuple[Path, str]) -> None:
         ("03 10:08:12", 503, "/bag"),
         ("03 10:08:12", 503, "/bag"),
         ("03 13:25:59", 501, "/lamp"),
+    ]
+
+
+def test_customers_are_kept_with_their_history(demo: tuple[Path, str]) -> None:
+    found = rows(demo[0], "gold/customer_history", "valid_from")
+    versions = sorted((row["customer_id"], not row["is_current"], row["email"], row["city"]) for row in found)
+    assert [(number, email, city) for number, closed, email, city in versions if not closed] == [
+        (501, "ada@example.org", "Lyon"),
+        (502, "ben@example.org", "Hull"),
+        (503, "c.weiss@example.org", "Bonn"),
+        (504, "dario@example.org", "Torino"),
+        (505, "emi@example.org", "Delft"),
+    ]
+    assert [(number, email, city) for number, closed, email, city in versions if closed] == [
+        (502, "ben@example.org", "Leeds"),
+        (503, "chloe@example.org", "Bonn"),
+    ]
+
+
+def test_facts_go_on_from_the_watermark(demo: tuple[Path, str]) -> None:
+    found = rows(demo[0], "gold/order_facts", "order_id")
+    assert [(row["order_id"], row["city"], row["status"]) for row in found] == [
+        (1001, "Lyon", "paid"),
+        (1002, "Hull", "paid"),
+        (1003, "Bonn", "new"),
+        (1004, "Lyon", "paid"),
+        (1005, "Torino", "shipped"),
+        (1006, "Hull", "cancelled"),
+        (1007, "Delft", "paid"),
+        (1009, "Bonn", "new"),
+        (1010, "Lyon", "paid"),
+    ]
+    history = DeltaTable(str(demo[0] / "warehouse/gold/order_facts")).history()
+    markers = [json.loads(commit["userMetadata"]) for commit in reversed(history)]
+    assert [marker["counts"]["total"] for marker in markers] == [4, 4, 4], "not all orders each time"
+
+
+def test_sales_are_those_of_each_day(demo: tuple[Path, str]) -> None:
+    assert rows(demo[0], "gold/daily_sales", "placed_on") == [
+        {"placed_on": date(2026, 11, 1), "orders": 5, "amount": Decimal("459.65")},
+        {"placed_on": date(2026, 11, 2), "orders": 1, "amount": Decimal("310.49")},
+        {"placed_on": date(2026, 11, 3), "orders": 2, "amount": Decimal("110.95")},
     ]
 
 

@@ -15,10 +15,14 @@ from tallymark.cli.opening import open_project, options_of
 from tallymark.cli.parameters import (
     EVERYWHERE,
     AllowDeletes,
+    FullRefresh,
     OnePipeline,
     OptionalPipeline,
     Pipelines,
+    Since,
+    Until,
     app_options,
+    load_options,
 )
 
 app = typer.Typer(
@@ -47,10 +51,18 @@ def common(
 
 
 @app.command(epilog=EVERYWHERE)
-def run(context: typer.Context, pipelines: Pipelines = None, allow_deletes: AllowDeletes = False) -> Answer:
-    """Load what is new, exactly once."""
+def run(
+    context: typer.Context,
+    pipelines: Pipelines = None,
+    allow_deletes: AllowDeletes = False,
+    full_refresh: FullRefresh = False,
+    since: Since = None,
+    until: Until = None,
+) -> Answer:
+    """Load what is new, exactly once. Or ask named transforms for rows again."""
+    options = load_options(pipelines, allow_deletes, full_refresh, since, until)
     with open_project(context) as project:
-        return output.run(project.run(*pipelines or (), allow_deletes=allow_deletes))
+        return output.run(project.run(*pipelines or (), **options))
 
 
 @app.command(epilog=EVERYWHERE)
@@ -60,11 +72,26 @@ def plan(
     sql: Annotated[bool, typer.Option("--sql", help="Show the query that decides.")] = False,
     samples: Annotated[int, typer.Option(min=0, metavar="N", help="Sample rows per table.")] = 10,
     allow_deletes: AllowDeletes = False,
+    full_refresh: FullRefresh = False,
+    since: Since = None,
+    until: Until = None,
 ) -> Answer:
     """Say what the next load would do, row by row. Writes nothing."""
+    options = load_options(pipelines, allow_deletes, full_refresh, since, until)
     with open_project(context) as project:
-        reports = project.plan(*pipelines or (), samples=samples, allow_deletes=allow_deletes)
-        return output.plan(reports, with_sql=sql)
+        return output.plan(project.plan(*pipelines or (), samples=samples, **options), with_sql=sql)
+
+
+@app.command(epilog=EVERYWHERE)
+def preview(
+    context: typer.Context,
+    pipeline: OnePipeline,
+    rows: Annotated[int, typer.Option(min=0, metavar="N", help="How many rows to show.")] = 20,
+    explain: Annotated[bool, typer.Option("--explain", help="Show Spark's plan of the query.")] = False,
+) -> Answer:
+    """Show what a pipeline's query or files give now: SQL, schema, first rows. Writes nothing."""
+    with open_project(context) as project:
+        return output.preview(project.preview(pipeline, rows), with_plan=explain)
 
 
 @app.command(epilog=EVERYWHERE)

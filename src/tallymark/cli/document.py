@@ -63,7 +63,7 @@ def plain(value: object) -> object:
 
 
 def _fields(value: DataclassInstance) -> dict[str, object]:
-    from tallymark.model.report import Discovery, PipelineReport, PipelineStatus, RunReport
+    from tallymark.model.report import Discovery, PipelineReport, PipelineStatus, Preview, RunReport
 
     result: dict[str, object] = {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     match value:
@@ -76,6 +76,9 @@ def _fields(value: DataclassInstance) -> dict[str, object]:
             result["waiting"] = _named(value.waiting, ("path", "reason"))
         case PipelineStatus():
             result["failed_files"] = _named(value.failed_files, ("path", "attempts", "error"))
+        case Preview():
+            result["inputs"] = _named(value.inputs, ("name", "version"))
+            result["schema"] = _named(value.schema, ("name", "type"))
         case _:
             pass
     return result

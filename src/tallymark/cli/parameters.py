@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
+
+if TYPE_CHECKING:
+    from tallymark.flow.jobs import LoadOptions
 
 EVERYWHERE = "Before or after the command: --project DIR, --json, --verbose."
 
@@ -50,3 +53,24 @@ OptionalPipeline = Annotated[
 AllowDeletes = Annotated[
     bool, typer.Option("--allow-deletes", help="Let one load delete more than the guard permits.")
 ]
+FullRefresh = Annotated[
+    bool,
+    typer.Option("--full-refresh", help="Ask transforms for all rows, and replace their tables by them."),
+]
+Since = Annotated[
+    str | None, typer.Option(metavar="VALUE", help="Ask transforms for the rows of a window: from here on.")
+]
+Until = Annotated[str | None, typer.Option(metavar="VALUE", help="The window's end, itself not in it.")]
+
+
+def load_options(
+    pipelines: list[str] | None, allow_deletes: bool, full_refresh: bool, since: str | None, until: str | None
+) -> LoadOptions:
+    if not pipelines and (full_refresh or since or until):
+        raise typer.BadParameter("name the pipelines that are to be asked again, such as gold.revenue")
+    return {
+        "allow_deletes": allow_deletes,
+        "full_refresh": full_refresh,
+        "since": since,
+        "until": until,
+    }

@@ -227,7 +227,7 @@ class PipelineConfig(Section):
     on_target_duplicates: OnTargetDuplicates = Field(
         OnTargetDuplicates.REPAIR, description="What to do with keys that the table already has twice"
     )
-    archive_landing_zones: bool = Field(False, description="Move files away once they are committed")
+    archive_landing_zones: bool = Field(False, description="Move files to _archive/ once they are committed")
     provenance: bool = Field(True, description="Rows carry _source_file_hash, _source_file and _ingested_at")
     strict: bool | None = Field(
         None,

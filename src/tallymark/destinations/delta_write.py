@@ -194,7 +194,7 @@ def _choose_way(labelled: Labelled) -> str:
     match plan.shape:
         case Append():
             return "append"
-        case ReplaceTable():
+        case ReplaceTable() | Merge(anew=True):
             return "overwrite"
         case ReplaceSlices():
             return "replace slices"
@@ -235,7 +235,9 @@ def _skip(labelled: Labelled, target: Target) -> None:
 
 def _overwrite(labelled: Labelled, target: Target) -> None:
     plan = labelled.plan
-    writer = _writer(labelled.rows, "overwrite", plan)
+    is_labelled = isinstance(plan.shape, Merge)
+    rows = labelled.changed_rows(Label.INSERT) if is_labelled else labelled.rows
+    writer = _writer(rows, "overwrite", plan)
     if any(isinstance(change, ChangeType) for change in plan.schema_changes):
         writer = writer.option("overwriteSchema", "true")
     _save(writer, target)

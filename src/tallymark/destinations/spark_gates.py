@@ -40,8 +40,8 @@ def table_after(effect: Labelled) -> DataFrame:
     match plan.shape:
         case _ if plan.creates_table:
             return _brought(effect)
-        case ReplaceTable():
-            return effect.rows
+        case ReplaceTable() | Merge(anew=True):
+            return _brought(effect)
         case Append():
             return stays.unionByName(effect.rows)
         case ReplaceSlices(columns=columns):

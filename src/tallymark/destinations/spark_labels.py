@@ -122,12 +122,13 @@ def labelled(
     tombstones: DataFrame | None = None,
 ) -> Iterator[Labelled]:
     """`current` is the table at the plan's pinned version, or None when the load creates it."""
-    table = current if current is not None else no_rows(spark, plan)
+    removed = current if isinstance(plan.shape, Merge) and plan.shape.anew else None
+    table = current if current is not None and removed is None else no_rows(spark, plan)
     with ExitStack() as cache:
         relations = Relations(spark, plan, incoming, table, tombstones, cache=cache)
         match plan.shape:
             case Merge() as merge:
-                yield _labelled_merge(relations, merge, cache)
+                yield _labelled_merge(relations, merge, removed, cache)
             case Append() | ReplaceTable() | ReplaceSlices():
                 yield _whole_rows(relations)
 
@@ -150,13 +151,20 @@ def _whole_rows(relations: Relations) -> Labelled:
     return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 
 
-def _labelled_merge(relations: Relations, merge: Merge, cache: ExitStack) -> Labelled:
+def _labelled_merge(
+    relations: Relations, merge: Merge, removed: DataFrame | None, cache: ExitStack
+) -> Labelled:
     plan = relations.plan
     relations = replace(relations, incoming=given_rows(plan, relations.incoming))
-    look_everywhere = merge.duplicates.whole_table and not plan.creates_table
+    look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
     rows = cache.enter_context(cached(relations.labels(merge)))
     seen = tally_merge(
-        relations, merge, rows, count_table=_counts_table(plan), find_duplicates=look_everywhere
+        relations,
+        merge,
+        rows,
+        count_table=_counts_table(plan),
+        find_duplicates=look_everywhere,
+        removed=removed,
     )
     _refuse(relations, merge, seen)
     repair = None
@@ -189,7 +197,7 @@ def _merge_counts(seen: Tally, repair: Repair | None) -> Counts:
         inserted=seen.of(Label.INSERT),
         updated=seen.of(Label.UPDATE),
         closed=seen.of(Label.CLOSE),
-        deleted=seen.of(Label.DELETE) + (repair.found.rows if repair is not None else 0),
+        deleted=seen.of(Label.DELETE) + seen.removed + (repair.found.rows if repair is not None else 0),
         unchanged=seen.of(Label.UNCHANGED),
         skipped=seen.of(Label.SKIP),
         total=seen.total,

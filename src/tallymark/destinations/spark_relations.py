@@ -184,9 +184,17 @@ def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: 
 
 
 def tally_merge(
-    relations: Relations, merge: Merge, rows: DataFrame, *, count_table: bool, find_duplicates: bool
+    relations: Relations,
+    merge: Merge,
+    rows: DataFrame,
+    *,
+    count_table: bool,
+    find_duplicates: bool,
+    removed: DataFrame | None = None,
 ) -> Tally:
     counted = [_label_lines(rows, merge.match), _line("total", relations.incoming)]
+    if removed is not None:
+        counted.append(_line("removed", removed))
     if count_table:
         counted.append(_line("table", relations.current))
     for position, refusal in enumerate(merge.refusals):

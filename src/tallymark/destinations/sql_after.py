@@ -31,10 +31,12 @@ def _parts(work: Work, effect: Effect) -> Iterator[str]:
         case ReplaceSlices(columns=columns):
             yield from _staying(work, Matching(work, STAGED, columns))
             yield brought
-        case Merge(match=match):
+        case Merge(match=match, anew=anew):
             replaced = Matching(work, LABELS, match, _labelled(*_REPLACED))
             names = quoted_list([c.name for c in work.written])
-            if effect.duplicates is None:
+            if anew:
+                pass
+            elif effect.duplicates is None:
                 yield from _staying(work, replaced)
             else:
                 yield from _staying(work, replaced, Matching(work, DUPLICATES, match))

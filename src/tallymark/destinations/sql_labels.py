@@ -51,7 +51,7 @@ def effect_of(work: Work, total: int) -> Effect:
         case Append():
             return Effect(Counts(inserted=total, total=total), _rows_for_guard(work))
         case ReplaceTable():
-            rows = _count(work, f"SELECT COUNT(*) FROM {work.name.sql}") if work.relation else 0
+            rows = _rows_in_table(work)
             return Effect(Counts(inserted=total, deleted=rows, total=total), rows)
         case ReplaceSlices(columns=columns):
             deleted = _rows_in_slices(work, columns)
@@ -61,7 +61,7 @@ def effect_of(work: Work, total: int) -> Effect:
 
 
 def _merged(work: Work, merge: Merge, total: int) -> Effect:
-    if work.relation is None:
+    if work.counts_as_empty:
         work.session.temporary(NO_ROWS, work.written)
     if merge.tombstones is not None:
         _offer_tombstones(work, merge.tombstones)
@@ -83,6 +83,8 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         )
     if duplicates is not None:
         counts = replace(counts, deleted=counts.deleted + duplicates.rows)
+    if merge.anew:
+        counts = replace(counts, deleted=_rows_in_table(work))
     return Effect(counts, _rows_for_guard(work), duplicates, taken)
 
 
@@ -109,7 +111,7 @@ def _label(work: Work, merge: Merge, survivors: exp.Query | None) -> Counts:
 
 def _find_duplicates(work: Work, merge: Merge) -> tuple[DuplicatesFound | None, int]:
     """Leaves the keys in DUPLICATES and one row for each in SURVIVORS."""
-    if work.relation is None:
+    if work.counts_as_empty:
         return None, 0
     match = [work.native(_of(work, name)) for name in merge.match]
     copies = NativeColumn(COPIES, work.engine.native_type("bigint"), "bigint")
@@ -194,9 +196,11 @@ def _rows_in_slices(work: Work, columns: tuple[str, ...]) -> int:
 
 def _rows_for_guard(work: Work) -> int:
     """Counting the table is not free: only a guarded plan pays for it."""
-    if work.relation is None or work.plan.max_delete_fraction is None:
-        return 0
-    return _count(work, f"SELECT COUNT(*) FROM {work.name.sql}")
+    return 0 if work.plan.max_delete_fraction is None else _rows_in_table(work)
+
+
+def _rows_in_table(work: Work) -> int:
+    return 0 if work.relation is None else _count(work, f"SELECT COUNT(*) FROM {work.name.sql}")
 
 
 def _of(work: Work, name: str) -> Column:

@@ -168,19 +168,28 @@ class SqlPrepared:
                 self._insert_batch()
                 return "append"
             case ReplaceTable():
-                self._change(f"DELETE FROM {work.name.sql}", counts.deleted)
-                for change in work.plan.schema_changes:
-                    if isinstance(change, ChangeType):
-                        changed = next(c for c in work.written if c.name == change.name)
-                        work.session.change_type(work.name, changed)
+                self._empty()
                 self._insert_batch()
                 return "overwrite"
             case ReplaceSlices(columns=columns):
                 self._delete(Matching(work, STAGED, columns), counts.deleted)
                 self._insert_batch()
                 return "replace"
+            case Merge(anew=True):
+                self._empty()
+                self._insert_labelled()
+                return "overwrite"
             case Merge(match=match):
                 return self._merge(match)
+
+    def _empty(self) -> None:
+        """Takes all rows out; types can change only then."""
+        work = self.work
+        self._change(f"DELETE FROM {work.name.sql}", self.counts.deleted)
+        for change in work.plan.schema_changes:
+            if isinstance(change, ChangeType):
+                changed = next(c for c in work.written if c.name == change.name)
+                work.session.change_type(work.name, changed)
 
     def _merge(self, match: tuple[str, ...]) -> str:
         work, counts = self.work, self.counts
@@ -192,13 +201,16 @@ class SqlPrepared:
         if counts.updated or counts.closed:
             self._update(match)
         if counts.inserted:
-            names = quoted_list([c.name for c in work.written])
-            self._change(
-                f"INSERT INTO {work.name.sql} ({names}) SELECT {names} FROM {quoted(LABELS)} AS o "
-                f"WHERE {_labelled(Label.INSERT)}",
-                counts.inserted,
-            )
+            self._insert_labelled()
         return "merge"
+
+    def _insert_labelled(self) -> None:
+        names = quoted_list([c.name for c in self.work.written])
+        self._change(
+            f"INSERT INTO {self.work.name.sql} ({names}) SELECT {names} FROM {quoted(LABELS)} AS o "
+            f"WHERE {_labelled(Label.INSERT)}",
+            self.counts.inserted,
+        )
 
     def _update(self, match: tuple[str, ...]) -> None:
         work = self.work

@@ -27,7 +27,6 @@ from tallymark.model.plan import (
     TOMBSTONES,
     ChangeType,
     Plan,
-    ReplaceTable,
     Tombstones,
 )
 from tallymark.model.table import Column
@@ -61,7 +60,7 @@ class Work:
         and written as what it is."""
         changed = {c.name.casefold() for c in self.plan.schema_changes if isinstance(c, ChangeType)}
         own = None if self.relation is None else self.relation.native(column.name)
-        if own is None or (column.name.casefold() in changed and isinstance(self.plan.shape, ReplaceTable)):
+        if own is None or (column.name.casefold() in changed and self.plan.replaces_table):
             own = self.engine.native_type(column.type)
         return NativeColumn(column.name, own, column.type, column.nullable)
 
@@ -86,7 +85,11 @@ class Work:
 
     @property
     def current(self) -> Name:
-        return Name(None, NO_ROWS, NO_ROWS) if self.relation is None else self.name
+        return Name(None, NO_ROWS, NO_ROWS) if self.counts_as_empty else self.name
+
+    @property
+    def counts_as_empty(self) -> bool:
+        return self.relation is None or self.plan.replaces_table
 
     @property
     def written_values(self) -> str:

@@ -22,6 +22,7 @@ from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import BatchKind
 from tallymark.model.report import Event, Step
+from tallymark.model.rerun import ONLY_NEW, Rerun
 from tallymark.model.settings import MergeSettings
 from tallymark.sources.envelope import Debezium
 from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
@@ -57,6 +58,7 @@ class Task:
     max_attempts: int = 3
     root: Path = field(default_factory=Path.cwd)
     allow_deletes: bool = False
+    rerun: Rerun = ONLY_NEW
     archive: bool = False  # move files away once they are loaded
     quality: Quality = field(default_factory=Quality)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime
+from typing import TypedDict
 
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipeline import SourceConfig
@@ -17,11 +18,23 @@ from tallymark.flow.job import Job, Query, Task
 from tallymark.flow.lease import holder_name
 from tallymark.flow.pins import code_hash
 from tallymark.flow.quality import quality_of
+from tallymark.flow.rerun import refuse_rerun
 from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
+from tallymark.model.rerun import Rerun
 from tallymark.sources.envelope import Debezium
 from tallymark.spark import Sessions
+from tallymark.templates import References
+
+
+class LoadOptions(TypedDict, total=False):
+    """What a command may ask of its loads, beside what is declared."""
+
+    allow_deletes: bool  # more than the guard permits
+    full_refresh: bool  # ask transforms for all their rows, and replace their tables by them
+    since: str | date | None  # ask transforms for the rows of a window: from here on
+    until: str | date | None  # and before this
 
 
 def pipeline_job(
@@ -33,8 +46,10 @@ def pipeline_job(
     run_id: str,
     clock: Callable[[], datetime],
     on_event: Callable[[Event], None],
-    allow_deletes: bool = False,
+    options: LoadOptions,
 ) -> Job:
+    rerun = _rerun(options)
+    refuse_rerun(pipeline, rerun)
     config = pipeline.config
     destination = named_destination(project, pipeline.destination)
     task = Task(
@@ -50,8 +65,9 @@ def pipeline_job(
         batch=config.batch,
         max_attempts=config.retry.max_attempts,
         root=project.root,
-        allow_deletes=allow_deletes,
-        archive=_archives(pipeline),
+        allow_deletes=options.get("allow_deletes", False),
+        rerun=rerun,
+        archive=_archives(project, pipeline),
         quality=quality_of(project, pipeline),
     )
     return Job(
@@ -68,18 +84,40 @@ def pipeline_job(
     )
 
 
-def _archives(pipeline: Pipeline) -> bool:
+def _rerun(options: LoadOptions) -> Rerun:
+    since, until = options.get("since"), options.get("until")
+    return Rerun(
+        full_refresh=options.get("full_refresh", False),
+        since=None if since is None else str(since),
+        until=None if until is None else str(until),
+    )
+
+
+def _archives(project: LoadedProject, pipeline: Pipeline) -> bool:
     config = pipeline.config
-    if config.archive_landing_zones and config.source is None:
-        raise Unsupported(
-            f"{pipeline.name}: archive_landing_zones is for pipelines that load files; a transform reads its "
-            "landing zones again each time",
-            hint="remove it, and load the files by a pipeline of their own, whose table the transform reads",
-        )
-    if config.archive_landing_zones and config.source is not None:
+    if not config.archive_landing_zones:
+        return False
+    if config.source is not None:
         files = config.source.files
         refuse_remote_files([files] if isinstance(files, str) else files)
-    return config.archive_landing_zones
+    elif pipeline.transform is not None:
+        refuse_remote_files([project.config.landing_zones])
+        _refuse_shared_zones(project, pipeline, transform_references(pipeline.transform))
+    return True
+
+
+def _refuse_shared_zones(project: LoadedProject, pipeline: Pipeline, found: References) -> None:
+    mine = {zone.name for zone in found.zones}
+    for other in project.pipelines.values():
+        if other.transform is None or other.name == pipeline.name:
+            continue
+        for zone in transform_references(other.transform).zones:
+            if zone.name in mine:
+                raise Unsupported(
+                    f"{pipeline.name}: archive_landing_zones would take the files of landing zone "
+                    f"{zone.name} away from {other.name}, which reads it too",
+                    hint="load the zone's files by a pipeline of their own, whose table both read",
+                )
 
 
 def _query(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Query:

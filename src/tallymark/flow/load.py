@@ -16,7 +16,7 @@ from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
 from tallymark.flow.job import Job
-from tallymark.flow.pins import Pin
+from tallymark.flow.pins import pin_of
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.flow.transform import transformed
 from tallymark.flow.watermarks import watermark_after
@@ -54,7 +54,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         warnings = warnings_of(plan, prepared)
         _refuse_idle_replay(batch, counts)
         refuse_deletes(plan, prepared, allowed=job.task.allow_deletes)
-        watermark = watermark_after(job, checked)
+        watermark = watermark_after(job, batch, checked)
         quality = check_gates(job, plan, prepared)
         refuse_failed(plan.table, quality)
         warnings += gate_warnings(plan.table, quality)
@@ -99,9 +99,15 @@ def prepared_batch(
                 current,
                 as_of=batch.as_of,
                 table_properties=job.destination.table_properties,
+                anew=_is_refresh(batch),
             )
             with job.destination.prepare(plan, checked.good, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
+
+
+def _is_refresh(batch: Batch) -> bool:
+    pin = pin_of(batch)
+    return pin is not None and pin.refresh
 
 
 def _reading(batch: Batch) -> str:
@@ -114,11 +120,9 @@ def _files_read(batch: Batch) -> tuple[SourceFile, ...]:
     match batch.kind:
         case BatchKind.FILES:
             return batch.files
-        case BatchKind.QUERY:
-            zones = Pin.from_json(batch.files[0].inputs or "").zones
-            return tuple(file for files in zones.values() for file in files)
-        case BatchKind.REPLAY | BatchKind.FRAME:
-            return ()
+        case BatchKind.QUERY | BatchKind.REPLAY | BatchKind.FRAME:
+            pin = pin_of(batch)
+            return () if pin is None else pin.files
 
 
 def read_batch(job: Job, batch: Batch, inputs: ExitStack) -> SourceFrame:
@@ -136,7 +140,7 @@ def read_batch(job: Job, batch: Batch, inputs: ExitStack) -> SourceFrame:
             return _unwrapped(job, _read_frame(job, batch))
         case BatchKind.QUERY:
             assert job.task.query is not None  # noqa: S101  the kind of a transform's batches
-            return _unwrapped(job, _in_order(transformed(job, job.task.query, batch, inputs), batch))
+            return _unwrapped(job, _in_order(transformed(job, job.task.query, batch, inputs).frame, batch))
 
 
 def _unwrapped(job: Job, read: SourceFrame) -> SourceFrame:

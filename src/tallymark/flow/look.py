@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tallymark.flow.archive import contents_read
 from tallymark.flow.job import Job, Query
-from tallymark.flow.pins import Pin
+from tallymark.flow.pins import RESULT, Pin
+from tallymark.flow.rerun import window_of
 from tallymark.model.batch import FileState, SourceFile
 from tallymark.model.report import Step
 from tallymark.sources.discover import Found, discover
@@ -38,8 +40,21 @@ def look_for_files(job: Job, known: dict[str, SourceFile]) -> Found:
 
 def look_for_result(job: Job, query: Query, known: dict[str, SourceFile]) -> Found:
     job.tell(Step.DISCOVER, "looking at the inputs")
-    last = job.ledger.last_content(job.table_key)
+    last = job.ledger.last_result(job.table_key, starting=RESULT)
     before = Pin.from_json(last.inputs) if last is not None and last.inputs else None
+    pin, waiting = pin_now(job, query, before)
+    if pin is None:
+        return Found((), len(query.refs) + len(query.zones), frozenset(known), waiting, ())
+    if not pin.is_asked_again and before is not None and last is not None and pin.identity == before.identity:
+        return Found((), 1, frozenset({last.path}), waiting, ())
+    content = _content(job, pin, last)
+    new = () if content.path in known else (content,)
+    return Found(new, 1, frozenset({content.path}), waiting, ())
+
+
+def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
+    """The inputs as they are, or None when one is not there yet; and what is waited for, with the reason.
+    Files that are still being written are left for the next run."""
     waiting: list[tuple[str, str]] = []
     tables: dict[str, str] = {}
     for name in query.refs:
@@ -50,18 +65,18 @@ def look_for_result(job: Job, query: Query, known: dict[str, SourceFile]) -> Fou
         else:
             tables[name] = version
     zones = {zone: _files_of(job, query, zone, before, waiting) for zone in query.zones}
-    if waiting:
-        return Found((), len(query.refs) + len(query.zones), frozenset(known), tuple(waiting), ())
-    pin = Pin(query.code, tables, zones)
-    if before is not None and last is not None and pin.identity == before.identity:
-        return Found((), 1, frozenset({last.path}), (), ())
-    content = _content(job, pin, last)
-    new = () if content.path in known else (content,)
-    return Found(new, 1, frozenset({content.path}), (), ())
+    if len(tables) < len(query.refs) or not all(zones.values()):
+        return None, tuple(waiting)
+    window = window_of(job.task.settings, job.task.rerun)
+    return Pin(query.code, tables, zones, job.task.rerun.full_refresh, window), tuple(waiting)
 
 
 def _content(job: Job, pin: Pin, last: SourceFile | None) -> SourceFile:
     asked_ns = int(job.clock().timestamp() * 1e9)
+    if pin.refresh:  # each time that it is asked for
+        return pin.content(asked_ns, after=str(asked_ns))
+    if pin.window is not None:  # once for each content of the table
+        return pin.content(asked_ns, after="" if last is None else last.content_hash)
     content = pin.content(asked_ns)
     if last is not None and job.ledger.batch_of_hashes(job.table_key, [content.content_hash]):
         return pin.content(asked_ns, after=last.content_hash)
@@ -76,11 +91,14 @@ def _files_of(
     for unreadable in found.unreadable:
         raise unreadable
     waiting += found.waiting
-    if not found.listed:
-        waiting.append((f"landing zone {zone}", "it holds no files yet"))
-    kept = [known[path] for path in found.listed_paths if path in known]
-    fresh = {file.path: file for file in found.files}
-    return tuple(sorted({**{file.path: file for file in kept}, **fresh}.values(), key=lambda file: file.path))
+    kept = {path: known[path] for path in found.listed_paths if path in known}
+    files = {**kept, **{file.path: file for file in found.files}}
+    if job.task.archive:
+        read = contents_read(job)
+        files = {path: file for path, file in files.items() if file.content_hash not in read}
+    if not files:
+        waiting.append((f"landing zone {zone}", "it holds no new files yet"))
+    return tuple(files[path] for path in sorted(files))
 
 
 def _hashing(job: Job) -> Callable[[int, int], None]:

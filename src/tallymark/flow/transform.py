@@ -18,7 +18,8 @@ from tallymark.config.transform import Language
 from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.inputs import Inputs
 from tallymark.flow.job import Job, Query
-from tallymark.flow.pins import Pin
+from tallymark.flow.pins import pin_of
+from tallymark.flow.rerun import rows_in
 from tallymark.model.batch import Batch
 from tallymark.model.settings import Strategy
 from tallymark.model.table import PROVENANCE_COLUMNS
@@ -31,19 +32,29 @@ _THIS = re.compile(r"\bthis\b")
 _THIS_VIEW = "tm_this"
 
 
-def transformed(job: Job, query: Query, batch: Batch, opened: ExitStack) -> DataFrame:
+@dataclass(frozen=True)
+class Result:
+    frame: DataFrame
+    sql: str = ""  # as it was asked; empty for pipeline.py
+
+
+def transformed(job: Job, query: Query, batch: Batch, opened: ExitStack) -> Result:
     """`opened` is closed after the commit, since Spark reads inputs as late as that."""
-    [content] = batch.files
-    inputs = Inputs(job, query, Pin.from_json(content.inputs or ""), opened)
+    pin = pin_of(batch)
+    assert pin is not None  # noqa: S101  the batch is a transform's
+    inputs = Inputs(job, query, pin, opened)
     match query.transform.language:
         case Language.SQL:
-            frame = _asked(inputs, query, batch)
+            result = _asked(inputs, query, batch)
         case Language.PYTHON:
-            frame = _called(inputs, query, batch)
+            result = Result(_called(inputs, query, batch))
         case _:
             assert_never(query.transform.language)
+    frame = result.frame
+    if pin.window is not None:
+        frame = rows_in(frame, pin.window, query.transform.file)
     # `SELECT *` brings those of the inputs along; they say nothing about the rows of this table.
-    return frame.drop(*(column.name for column in PROVENANCE_COLUMNS))
+    return Result(frame.drop(*(column.name for column in PROVENANCE_COLUMNS)), result.sql)
 
 
 def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
@@ -53,7 +64,7 @@ def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
     if this is not None:
         this.createOrReplaceTempView(_THIS_VIEW)
     last = job.ledger.last_receipt(job.table_key)
-    kept = last.watermark if last is not None else None
+    kept = last.watermark if last is not None and not inputs.pin.is_asked_again else None
     return Context(
         strategy=job.task.settings.strategy,
         run_started_at=as_of,
@@ -63,6 +74,8 @@ def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
         table_exists=this is not None or last is not None,
         watermark_column=job.task.settings.watermark_column,
         watermark=None if kept is None else Watermark(kept.value, kept.type),
+        full_refresh=inputs.pin.refresh,
+        window=inputs.pin.window is not None,
         variables=query.variables,
     )
 
@@ -73,11 +86,11 @@ def _view(kind: str, name: str, read: Callable[[str], DataFrame]) -> str:
     return f"`{view}`"
 
 
-def _asked(inputs: Inputs, query: Query, batch: Batch) -> DataFrame:
+def _asked(inputs: Inputs, query: Query, batch: Batch) -> Result:
     file = query.transform.file
     rendered = render(Template(file, query.transform.text), context_of(inputs, query, batch.as_of))
     try:
-        return inputs.job.spark.sql(rendered.sql)
+        return Result(inputs.job.spark.sql(rendered.sql), rendered.sql)
     except Exception as error:
         # What follows is the query's plan, or the query once more.
         text = next((line for line in str(error).splitlines() if line.strip()), "").partition("; line ")[0]

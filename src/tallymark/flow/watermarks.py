@@ -7,18 +7,23 @@ from pyspark.sql import functions as F
 from tallymark.checks.split import Checked
 from tallymark.destinations.spark_sql import quoted
 from tallymark.flow.job import Job
+from tallymark.flow.pins import pin_of
+from tallymark.model.batch import Batch
 from tallymark.model.watermark import Watermark
 
 
-def watermark_after(job: Job, checked: Checked) -> Watermark | None:
+def watermark_after(job: Job, batch: Batch, checked: Checked) -> Watermark | None:
     """The highest value of the watermark column that the table has taken in with this batch. Kept for
     transforms, whose queries go on from it."""
     name = job.task.settings.watermark_column
-    if job.task.query is None or name is None:
+    pin = pin_of(batch)
+    if pin is None or name is None:
         return None
     rows = checked.good
     last = job.ledger.last_receipt(job.table_key)
-    before = last.watermark if last is not None else None
+    before = last.watermark if last is not None and not pin.refresh else None
+    if pin.window is not None:  # what lies between it and the rest is still to come
+        return before
     column = next((f for f in rows.schema.fields if f.name.casefold() == name.casefold()), None)
     if column is None:
         return before

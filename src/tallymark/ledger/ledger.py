@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from tallymark.errors import LedgerError
@@ -13,7 +15,7 @@ from tallymark.ledger.database import Database, Tx, utc_now
 from tallymark.ledger.facts import Lease, PipelineSummary, Registration, RunState, WaitingFile
 from tallymark.ledger.migrate import migrate, version
 from tallymark.ledger.schema import HEAD
-from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.batch import Batch, BatchKind, BatchState, SourceFile
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
 
@@ -33,6 +35,19 @@ def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now) -> Ledger:
         database.close()
         raise
     return Ledger(database)
+
+
+@contextmanager
+def reading_ledger(url: str, opened: Ledger | None) -> Iterator[Ledger]:
+    """The opened one, if any. Reading makes no ledger where there is none: an empty one is put aside."""
+    if opened is not None:
+        yield opened
+        return
+    address = parse_address(url)
+    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch:
+        absent = address.is_sqlite and not address.file.exists()
+        with open_ledger(f"sqlite:///{scratch}/ledger.db" if absent else url) as ledger:
+            yield ledger
 
 
 def _make_folder(address: Address) -> None:
@@ -213,9 +228,14 @@ class Ledger:
         """Of the committed batch with the highest sequence."""
         return self._database.read(lambda tx: reading.last_receipt(tx, table_key))
 
-    def last_content(self, table_key: str) -> SourceFile | None:
-        """Of that batch, the first."""
-        return self._database.read(lambda tx: reading.last_content(tx, table_key))
+    def last_result(self, table_key: str, *, starting: str) -> SourceFile | None:
+        """The content that the table last got, of those whose paths start so."""
+        return self._database.read(lambda tx: reading.last_result(tx, table_key, starting))
+
+    def results(self, table_key: str, *, with_open: bool = False) -> list[SourceFile]:
+        """What transforms made for the table, the newest first."""
+        states = [BatchState.COMMITTED, *([BatchState.PROCESSING] if with_open else [])]
+        return self._database.read(lambda tx: reading.results(tx, table_key, states))
 
     def last_sequence(self, table_key: str) -> int:
         """The highest of any batch that did not fail; 0 when there is none."""

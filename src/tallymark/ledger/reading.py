@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -59,18 +59,25 @@ def last_receipt(tx: Tx, table_key: str) -> Receipt | None:
     return _receipt(tx.execute(newest).one_or_none())
 
 
-def last_content(tx: Tx, table_key: str) -> SourceFile | None:
-    """The first of the contents of the committed batch with the highest sequence."""
-    newest = (
+def results(tx: Tx, table_key: str, states: Collection[BatchState]) -> list[SourceFile]:
+    return [SourceFile(*row) for row in tx.execute(_results(table_key, states))]
+
+
+def last_result(tx: Tx, table_key: str, starting: str) -> SourceFile | None:
+    named = _results(table_key, [BatchState.COMMITTED]).where(files.c.path.startswith(starting))
+    row = tx.execute(named.limit(1)).one_or_none()
+    return None if row is None else SourceFile(*row)
+
+
+def _results(table_key: str, states: Collection[BatchState]) -> sa.Select[Any]:
+    """What transforms made for the table, the newest first."""
+    return (
         sa.select(*SOURCE)
         .join(batch_files, batch_files.c.file_id == files.c.id)
         .join(batches, batches.c.id == batch_files.c.batch_id)
-        .where(batches.c.table_key == table_key, batches.c.state == BatchState.COMMITTED)
-        .order_by(batches.c.sequence.desc(), batch_files.c.position)
-        .limit(1)
+        .where(batches.c.table_key == table_key, batches.c.state.in_(states), files.c.inputs.is_not(None))
+        .order_by(batches.c.sequence.desc())
     )
-    row = tx.execute(newest).one_or_none()
-    return None if row is None else SourceFile(*row)
 
 
 def _records() -> sa.Select[Any]:

@@ -106,6 +106,7 @@ class Merge:
     duplicates: Duplicates
     refusals: tuple[Refusal, ...] = ()
     tombstones: Tombstones | None = None
+    anew: bool = False  # labelled as though the table were empty, which becomes the inserted rows
 
 
 Shape = Append | ReplaceTable | ReplaceSlices | Merge
@@ -118,7 +119,7 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class ChangeType:
-    """Only ReplaceTable may change a type, since it rewrites every row."""
+    """Only of a plan that `replaces_table`: it rewrites every row."""
 
     name: str
     before: str
@@ -147,6 +148,11 @@ class Plan:
     @property
     def creates_table(self) -> bool:
         return self.current is None
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether no row that the table had before is left."""
+        return isinstance(self.shape, ReplaceTable) or (isinstance(self.shape, Merge) and self.shape.anew)
 
     @property
     def unique_by(self) -> tuple[str, ...]:

@@ -106,6 +106,18 @@ class BadRow:
 
 
 @dataclass(frozen=True)
+class Preview:
+    """What a pipeline would load, as its source gives it. Nothing was written."""
+
+    pipeline: str
+    query: str  # as it is asked; empty for pipeline.py and for files
+    inputs: tuple[tuple[str, str], ...]  # what is read, and in which version
+    schema: tuple[tuple[str, str], ...]  # names and types of the columns
+    rows: tuple[dict[str, object], ...]  # the first
+    spark_plan: str
+
+
+@dataclass(frozen=True)
 class PlanReport:
     """What a load would do to one table for its next batch. Nothing was written."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -26,8 +27,10 @@ def build_plan(
     *,
     as_of: datetime,
     table_properties: Mapping[str, str] | None = None,
+    anew: bool = False,
 ) -> Plan:
-    """`incoming` are the batch's columns, in the types as which the destination would store them."""
+    """`incoming` are the batch's columns, in the types as which the destination would store them. `anew`: the
+    table becomes what the strategy would make of the batch in an empty one."""
     chosen = effective(declared)
     settings = chosen.settings
     _check_names(settings, incoming)
@@ -35,10 +38,12 @@ def build_plan(
         _stored(settings, incoming),
         current,
         settings.schema_evolution,
-        may_change_types=settings.strategy is Strategy.FULL_REFRESH,
+        may_change_types=anew or settings.strategy is Strategy.FULL_REFRESH,
     )
     given = _given(settings, incoming, written.columns)
-    shape, reason = _shape(settings, given, written.columns, current, as_of)
+    shape, reason = _shape(settings, given, written.columns, None if anew else current, as_of)
+    if anew:
+        shape, reason = _anew(shape), f"full refresh of {reason}"
     return Plan(
         table=table,
         settings=settings,
@@ -49,7 +54,7 @@ def build_plan(
         current=current,
         as_of=as_of,
         schema_changes=written.changes,
-        max_delete_fraction=chosen.max_delete_fraction,
+        max_delete_fraction=None if anew else chosen.max_delete_fraction,
         partition_by=(settings.partition_column,) if settings.partition_column and current is None else (),
         table_properties=dict(table_properties or {}),
         warnings=chosen.warnings,
@@ -94,6 +99,14 @@ def _shape(
                 else ""
             )
             return merge, matched + newer
+
+
+def _anew(shape: Shape) -> Shape:
+    match shape:
+        case Append() | ReplaceTable() | ReplaceSlices():
+            return ReplaceTable()
+        case Merge():
+            return replace(shape, anew=True)
 
 
 def _stored(settings: MergeSettings, incoming: Sequence[Column]) -> list[Column]:

@@ -40,13 +40,14 @@ class Context:
     watermark_column: str | None = None
     watermark: Watermark | None = None
     full_refresh: bool = False  # asked for once, whatever the strategy
+    window: bool = False  # a part of the rows is asked for again, so that there is nothing to go on from
     variables: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def is_incremental(self) -> bool:
         """Whether there is something to go on from: the watermark, or, where the pipeline declares no
         watermark_column, the table. An empty first load leaves a table and no watermark."""
-        if self.strategy is not Strategy.INCREMENTAL or self.full_refresh:
+        if self.strategy is not Strategy.INCREMENTAL or self.full_refresh or self.window:
             return False
         return self.watermark is not None or (self.watermark_column is None and self.table_exists)
 

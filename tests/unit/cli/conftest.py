@@ -30,6 +30,7 @@ from tallymark.model.report import (
     PipelineReport,
     PipelineStatus,
     PlanReport,
+    Preview,
     QuarantinedRow,
     QuarantineSummary,
     RowSample,
@@ -154,6 +155,20 @@ GOOD_FINDING = Finding("java", True, "17.0.14")
 BAD_FINDING = Finding("ledger", False, "cannot open .tallymark/ledger.db", "make the folder writable")
 
 
+PREVIEW = Preview(
+    pipeline="gold.revenue",
+    query="SELECT day FROM `tm_ref_silver_orders`",
+    inputs=(("ref silver.orders", "7"),),
+    schema=(("day", "date"), ("amount", "decimal(12,2)")),
+    rows=({"day": NOON.date(), "amount": Decimal("12.50")},),
+    spark_plan="== Physical Plan ==",
+)
+
+
+def _asked(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value}
+
+
 class FakeProject:
     """Answers with the values above. `raises` makes every call fail; `calls` records them."""
 
@@ -171,15 +186,18 @@ class FakeProject:
             raise self.raises
         return self.answers.get(name)
 
-    def run(self, *pipelines: str, allow_deletes: bool = False) -> Any:
+    def run(self, *pipelines: str, **options: Any) -> Any:
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=1, total=3))
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=2, total=3))
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=3, total=3))
         print("a library that prints on stdout")
-        return self._answer("run", pipelines, allow_deletes)
+        return self._answer("run", pipelines, _asked(options))
 
-    def plan(self, *pipelines: str, samples: int = 10, allow_deletes: bool = False) -> Any:
-        return self._answer("plan", pipelines, samples, allow_deletes)
+    def plan(self, *pipelines: str, samples: int = 10, **options: Any) -> Any:
+        return self._answer("plan", pipelines, samples, _asked(options))
+
+    def preview(self, pipeline: str, rows: int = 20) -> Any:
+        return self._answer("preview", pipeline, rows)
 
     def status(self) -> Any:
         return self._answer("status")
@@ -239,6 +257,7 @@ class Library:
         return {
             "run": RunReport("r-1", "shop", (LOADED,), NOON, 2.5),
             "plan": [PLAN],
+            "preview": PREVIEW,
             "status": [STATUS],
             "history": BATCHES,
             "requeue": 2,

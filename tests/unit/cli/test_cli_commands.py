@@ -18,7 +18,18 @@ from tallymark.model.report import Finding, PlanReport, RunReport
 
 COMMANDS = {
     "run": ["run", "silver.*", "--allow-deletes"],
-    "plan": ["plan", "--sql", "--samples", "3"],
+    "plan": [
+        "plan",
+        "--sql",
+        "--samples",
+        "3",
+        "gold.revenue",
+        "--since",
+        "2026-11-01",
+        "--until",
+        "2026-12-01",
+    ],
+    "preview": ["preview", "gold.revenue", "--rows", "5", "--explain"],
     "status": ["status"],
     "history": ["history", "silver.orders", "--limit", "7"],
     "requeue": ["requeue", "silver.orders", "--file", "a.csv", "--file", "b.csv"],
@@ -71,8 +82,9 @@ def test_arguments_reach_the_library(library: Any) -> None:
         main(words)
     seen = [call for call in library.calls if call[0] not in ("open", "close")]
     assert seen == [
-        ("run", ("silver.*",), True),
-        ("plan", (), 3, False),
+        ("run", ("silver.*",), {"allow_deletes": True}),
+        ("plan", ("gold.revenue",), 3, {"since": "2026-11-01", "until": "2026-12-01"}),
+        ("preview", "gold.revenue", 5),
         ("status",),
         ("history", "silver.orders", 7),
         ("requeue", "silver.orders", ["a.csv", "b.csv"]),
@@ -214,6 +226,9 @@ def test_ctrl_c_exits_with_130(library: Any, capsys: pytest.CaptureFixture[str])
         ["rn"],
         [],
         ["run", "--bogus"],
+        ["run", "--full-refresh"],
+        ["plan", "--since", "2026-11-01"],
+        ["preview"],
         ["run", "--project"],
         ["requeue"],
         ["config"],

@@ -22,6 +22,7 @@ EXAMPLES = dict(re.findall(r"```json ([\w-]+)\n(.*?)```", REFERENCE.read_text(en
 COMMANDS = {
     "run": ["run"],
     "plan": ["plan"],
+    "preview": ["preview", "gold.revenue"],
     "status": ["status"],
     "history": ["history"],
     "requeue": ["requeue", "silver.orders"],

@@ -159,7 +159,7 @@ def test_an_empty_landing_zone_is_waited_for(shop: DatabaseShop) -> None:
     transform(shop, "gold.rates", "SELECT * FROM {{ landing_zone('rates') }}")
     (shop.root / "landing/rates").mkdir()
     report = shop.load("gold.rates")
-    assert report.discovery.waiting == (("landing zone rates", "it holds no files yet"),)
+    assert report.discovery.waiting == (("landing zone rates", "it holds no new files yet"),)
 
 
 @pytest.mark.parametrize(

@@ -97,16 +97,26 @@ WHOLE_LOAD = """
         "unique_key: id\\n"
         "quarantine: {max_fraction: 1.0}\\n"
     )
+    for folder, file, text in (
+        ("new", "pipeline.sql", "-- @merge_strategy: incremental\\n-- @unique_key: id\\n-- @watermark_column: id\\n"
+            "SELECT id, name FROM {{ ref('orders') }} {% if is_incremental() %} WHERE id > {{ watermark_value }} {% endif %}"),
+        ("all", "pipeline.py", "def transform(ctx):\\n    return ctx.ref('orders').groupBy().count()\\n"),
+    ):
+        Path("pipelines", folder).mkdir()
+        Path("pipelines", folder, file).write_text(text)
+    Path("pipelines/all/config.yaml").write_text("merge_strategy: full_refresh")
     Path("landing/1.csv").write_text("id,name\\n1,a\\n2,b\\nx,c\\n")
     with tm.Project(".") as project:
         first = project.run().pipelines[0]
         assert first.counts.inserted == 2 and first.counts.rejected == 1, first.failures
         Path("landing/2.csv").write_text("id,name\\n2,z\\n3,c\\n")
-        planned = project.plan()[0]
-        second = project.run().pipelines[0]
+        planned = project.plan("orders")[0]
+        second, *transforms = project.run().pipelines
         assert planned.counts == second.counts, (planned, second.failures)
         assert (second.counts.inserted, second.counts.updated) == (1, 1)
-        assert project.run().pipelines[0].outcome == "nothing_new"
+        assert {t.pipeline: t.counts.inserted for t in transforms} == {"new": 1, "all": 1}, transforms
+        assert project.preview("all").rows == ({"count": 3},)
+        assert {report.outcome for report in project.run().pipelines} == {"nothing_new"}
         assert [row.row for row in project.quarantine_show("orders")] == [3]
     print("done")
 """

@@ -5,6 +5,7 @@ from tallymark.cli.output.findings import doctor, validate
 from tallymark.cli.output.graphs import graph, lineage
 from tallymark.cli.output.loads import recover, replay, run
 from tallymark.cli.output.plans import plan
+from tallymark.cli.output.previews import preview
 from tallymark.cli.output.quarantined import dropped, quarantine_list, quarantine_show
 from tallymark.cli.output.records import history, requeue, status
 from tallymark.cli.output.started import init, schema, version
@@ -17,6 +18,7 @@ __all__ = [
     "init",
     "lineage",
     "plan",
+    "preview",
     "quarantine_list",
     "quarantine_show",
     "recover",

@@ -1,0 +1,115 @@
+"""`--full-refresh`, `--since` and `--until`: which pipelines can be asked again, and for what."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tallymark.config.pipelines import Pipeline
+from tallymark.destinations.spark_sql import quoted
+from tallymark.errors import ConfigError, SourceError, Unsupported
+from tallymark.model.rerun import Rerun, Window
+from tallymark.model.settings import MergeSettings, Strategy
+
+# With these, rows of a window would take the place of all others, or come a second time.
+_NO_WINDOWS = {
+    Strategy.FULL_REFRESH: "would replace the whole table by the window",
+    Strategy.FULL_MERGE: "would delete every row outside the window",
+    Strategy.APPEND_ONLY: "would add the rows of the window a second time",
+}
+
+
+def refuse_rerun(pipeline: Pipeline, rerun: Rerun) -> None:
+    if not rerun.is_asked:
+        return
+    if rerun.full_refresh and rerun.is_windowed:
+        raise ConfigError(
+            "--full-refresh asks for everything, --since and --until for a part: choose one",
+            hint="leave out --full-refresh, or both of the others",
+        )
+    asked = "--full-refresh" if rerun.full_refresh else "--since and --until"
+    if pipeline.transform is None:
+        raise Unsupported(
+            f"{pipeline.name} loads files: {asked} is for transforms, which can ask for their rows again",
+            hint="name transforms only; files are loaded again by delivering them under a new content",
+        )
+    if pipeline.config.archive_landing_zones:
+        raise Unsupported(
+            f"{pipeline.name}: {asked} cannot be done: the files of its landing zones were moved away "
+            "(archive_landing_zones)",
+            hint="put the files back and drop the table, if that is what is meant",
+        )
+    strategy = pipeline.settings.strategy
+    if rerun.full_refresh:
+        _refuse_refresh(pipeline.name, strategy)
+    else:
+        _refuse_window(pipeline.name, pipeline.settings)
+
+
+def window_of(settings: MergeSettings, rerun: Rerun) -> Window | None:
+    column = _window_column(settings)
+    if column is None or not rerun.is_windowed:
+        return None
+    return Window(column, rerun.since, rerun.until)
+
+
+def rows_in(frame: DataFrame, window: Window, file: str) -> DataFrame:
+    """Spark takes the condition down into what the query reads, where it can."""
+    field = next((f for f in frame.schema.fields if f.name.casefold() == window.column.casefold()), None)
+    if field is None:
+        raise SourceError(
+            f"{file}: the result has no column {window.column}, which --since and --until go by",
+            hint="select it, or name another column by watermark_column",
+        )
+    column, type_ = F.col(quoted(field.name)), field.dataType.simpleString()
+    bounds = {"--since": window.since, "--until": window.until}
+    given = {option: F.lit(text).try_cast(type_) for option, text in bounds.items() if text is not None}
+    values = frame.sparkSession.range(1).select(*(v.alias(o) for o, v in given.items())).collect()[0].asDict()
+    for option, value in values.items():
+        if value is None:
+            raise SourceError(
+                f"{option} {bounds[option]}: is no {type_}, which {field.name} is",
+                hint="give it like 2026-01-31, '2026-01-31 12:00:00' or a number, as the column has it",
+            )
+    if len(values) == len(bounds) and values["--since"] >= values["--until"]:
+        raise SourceError(
+            f"--since {window.since} is not before --until {window.until}: the window is empty",
+            hint="--since is part of the window, --until is not",
+        )
+    if "--since" in given:
+        frame = frame.where(column >= given["--since"])
+    return frame.where(column < given["--until"]) if "--until" in given else frame
+
+
+def _refuse_refresh(pipeline: str, strategy: Strategy) -> None:
+    match strategy:
+        case Strategy.UPDATE:
+            why = "update only changes rows that are there, so it would leave an empty table"
+        case Strategy.CDC:
+            why = "the table remembers deletes of its change feed, which a refresh would have to forget"
+        case _:
+            return
+    raise Unsupported(
+        f"{pipeline}: --full-refresh cannot be done: {why}",
+        hint="drop the table and run again, if that is what is meant",
+    )
+
+
+def _refuse_window(pipeline: str, settings: MergeSettings) -> None:
+    why = _NO_WINDOWS.get(settings.strategy)
+    if settings.strategy is Strategy.SCD2 and settings.scd2.close_absent:
+        why = "would close the versions of every key outside the window (scd_close_absent)"
+    if why is not None:
+        raise Unsupported(
+            f"{pipeline}: --since and --until cannot be done: {settings.strategy} {why}",
+            hint="use delete_insert, snapshot or a strategy with a unique_key; or --full-refresh",
+        )
+    if _window_column(settings) is None:
+        raise ConfigError(
+            f"{pipeline}: nothing says which column --since and --until go by",
+            hint="set watermark_column, or partition_column",
+        )
+
+
+def _window_column(settings: MergeSettings) -> str | None:
+    return settings.watermark_column or settings.partition_column or settings.scd2.effective_from
