@@ -38,6 +38,21 @@ class Jvm:
             return SparkSession(SparkContext(gateway=gateway, jsc=running, conf=conf))
 
 
+class Door:
+    """An entrance of its own into the JVM of this process. What a client leaves behind there, dead or alive,
+    goes when its door is shut; behind the main entrance it would stay for ever."""
+
+    def __init__(self, spark: SparkSession):
+        java = spark.sparkContext._jvm
+        secret = Jvm.of(spark).secret
+        self._server = java.py4j.ClientServer.ClientServerBuilder().authToken(secret).javaPort(0).build()  # type: ignore[union-attr]
+        self._server.startServer()
+        self.jvm = Jvm(self._server.getJavaServer().getListeningPort(), secret)
+
+    def shut(self) -> None:
+        self._server.shutdown()
+
+
 @contextmanager
 def shared_spark(folder: Path, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """The first process starts Spark and is the last to leave: the JVM ends with the process that made it."""

@@ -40,7 +40,7 @@ from seams import (
     watched_spark,
 )
 
-from shared_spark import Jvm
+from shared_spark import Door, Jvm
 from tallymark.config.load import load_project
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline, run_side_by_side
@@ -89,14 +89,16 @@ class Workshop:
 
     def __init__(self, spark: SparkSession):
         self._spark = spark
-        self._jvm = Jvm.of(spark)
+        self._doors: dict[ForkServerProcess, Door] = {}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["worker"])
 
     def start(self, order: Order) -> ForkServerProcess:
-        process = self._context.Process(target=_work, args=(order, self._jvm), daemon=True)
+        door = Door(self._spark)
+        process = self._context.Process(target=_work, args=(order, door.jvm), daemon=True)
         with _import_path():
             process.start()
+        self._doors[process] = door
         return process
 
     def wait(self, process: ForkServerProcess, order: Order, seconds: float = 600) -> Ended:
@@ -105,6 +107,7 @@ class Workshop:
             process.kill()
             process.join()
             raise TimeoutError(f"a worker did not end within {seconds} seconds: {order}")
+        self._doors.pop(process).shut()
         points = _points(_trace(order.root, process.pid))
         said = _answer(order.root, process.pid)
         if process.exitcode != 0 or not said.exists():
