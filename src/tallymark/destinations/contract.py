@@ -13,6 +13,11 @@ A table is also what other pipelines read:
 
 1. `input_version`   names the content that the table has now
 2. `relation`        gives that content to Spark and nothing newer: a retry reads the same rows again
+
+Where a destination has views (`views`), a query can be kept in the place of a table:
+
+1. `plan`   says it in the destination's own SQL, over tables of the same destination
+2. `make`   makes or replaces the view, with marker and fence, in one atomic unit
 """
 
 from __future__ import annotations
@@ -43,6 +48,7 @@ class Capabilities:
     time_travel: bool  # earlier versions of a table can be read
     sees_foreign_commits: bool  # a commit of another writer since the plan was made is noticed
     locks_while_loading: bool  # other writers of the table wait from labelling until the commit
+    views: bool  # a query can be kept in the place of a table
 
 
 @dataclass(frozen=True)
@@ -120,9 +126,43 @@ class Prepared(Protocol):
         """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
 
 
+@dataclass(frozen=True)
+class ViewQuery:
+    """A SELECT in Spark SQL that reads nothing but the keys of `tables`."""
+
+    sql: str
+    tables: Mapping[str, str]  # relation in the query → table of the same destination
+    file: str  # where it was written, for messages
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    table: str
+    query: ViewQuery
+    place: str  # the table's name as the destination writes it
+    sql: str = ""  # the query in the destination's SQL; empty while something is missing
+    missing: tuple[str, ...] = ()  # relations of the query whose tables are not there yet
+    replaces: bool = False  # a view that Tallymark made earlier
+
+    @property
+    def statement(self) -> str:
+        """For people: some destinations need more than one."""
+        return f"CREATE {'OR REPLACE ' if self.replaces else ''}VIEW {self.place} AS\n{self.sql}"
+
+
+class Views(Protocol):
+    def plan(self, table: str, query: ViewQuery) -> ViewPlan:
+        """Raises Unsupported for what the destination would answer otherwise than Spark, and NotATable when
+        a table, or a view that somebody else made or changed, is in that place."""
+
+    def make(self, plan: ViewPlan, marker: Marker) -> Commit:
+        """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
+
+
 class Destination(Protocol):
     capabilities: Capabilities
     table_properties: Mapping[str, str]  # for tables that a load creates
+    views: Views | None  # None: it has none
 
     def table_key(self, table: str) -> str:
         """The identity of the table for leases and ledger records: stable, no secrets."""
@@ -154,7 +194,7 @@ class Destination(Protocol):
     def input_version(self, table: str) -> str | None:
         """A short text for the content of the table now; None when there is no such table. Another one after
         every load, and after foreign commits where the destination sees them. Needs Spark only where nothing
-        else can look. Raises NotATable for a view."""
+        else can look. A view is read as a whole for it. Raises NotATable for what has no rows to read."""
 
     def relation(self, table: str, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
         """The table at that version of `input_version`, in Spark's types, JSON as texts. The rows are read

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
+from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_log_files import local_folder, restored_since
 from tallymark.destinations.delta_markers import DeltaMarkers
@@ -59,7 +59,9 @@ class DeltaDestination:
         time_travel=True,
         sees_foreign_commits=True,
         locks_while_loading=False,
+        views=False,
     )
+    views: Views | None = None
 
     def __init__(
         self,

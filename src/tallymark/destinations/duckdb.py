@@ -25,6 +25,7 @@ from tallymark.destinations.sql_engine import (
     NativeColumn,
     Relation,
     Row,
+    a_view,
     literal,
     quoted,
     quoted_list,
@@ -58,6 +59,7 @@ class DuckDbEngine:
         time_travel=False,
         sees_foreign_commits=False,
         locks_while_loading=False,
+        views=True,
     )
     dialect: ClassVar[str] = "duckdb"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
@@ -204,8 +206,8 @@ class DuckDbSession:
         schema = literal(name.schema or "main")
         here = f"database_name = current_database() AND lower(schema_name) = lower({schema})"
         wanted = f"lower({literal(name.table)})"
-        if self.fetch(f"SELECT 1 FROM duckdb_views() WHERE {here} AND lower(view_name) = {wanted}"):
-            return Relation((), obstacle="is a view", is_table=False)
+        if view := self.fetch(f"SELECT sql FROM duckdb_views() WHERE {here} AND lower(view_name) = {wanted}"):
+            return a_view(view[0][0])
         if not self.fetch(f"SELECT 1 FROM duckdb_tables() WHERE {here} AND lower(table_name) = {wanted}"):
             return None
         rows = self.fetch(
@@ -217,6 +219,13 @@ class DuckDbSession:
             for column, native, nullable in rows
         )
         return Relation(columns, obstacle=self.obstacle_to_create(name))
+
+    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
+        rows = self.fetch(f"DESCRIBE SELECT * FROM {name.sql}")
+        return tuple(NativeColumn(str(c), str(t), self.engine.spark_type(str(t))) for c, t, *_ in rows)
+
+    def replace_view(self, name: Name, query: str) -> None:
+        self.execute(f"CREATE OR REPLACE VIEW {name.sql} AS {query}")
 
     def obstacle_to_create(self, name: Name) -> str:
         path = Path(self.engine.path)

@@ -19,11 +19,13 @@ from tallymark.config.secrets import redact
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.postgres_errors import copy_refusal, refusal
 from tallymark.destinations.postgres_values import exported, lines
+from tallymark.destinations.postgres_views import oid_of, replace_view, schema_of
 from tallymark.destinations.sql_engine import (
     Name,
     NativeColumn,
     Relation,
     Row,
+    a_view,
     literal,
     quoted,
     quoted_list,
@@ -58,7 +60,6 @@ _SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("v
     "numeric": "decimal(38,18)",  # of any size: what fits this type fits it
 }
 _KINDS = {
-    "v": "a view",
     "m": "a materialized view",
     "f": "a foreign table",
     "S": "a sequence",
@@ -78,6 +79,7 @@ class PostgresEngine:
         time_travel=False,
         sees_foreign_commits=False,
         locks_while_loading=True,
+        views=True,
     )
     dialect: ClassVar[str] = "postgres"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
@@ -206,11 +208,13 @@ class PostgresSession:
             + ", ".join(f"has_table_privilege(c.oid, '{privilege}')" for privilege in _PRIVILEGES)
             + ", has_schema_privilege(n.oid, 'CREATE, USAGE') "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-            f"WHERE n.nspname = {_schema(name)} AND c.relname = {literal(name.table)}"
+            f"WHERE n.nspname = {schema_of(name)} AND c.relname = {literal(name.table)}"
         )
         if not found:
             return None
         oid, kind, hides_rows, *granted = found[0]
+        if kind == "v":
+            return a_view(self.fetch(f"SELECT pg_get_viewdef({oid})")[0][0], f"{oid} ")
         if kind not in ("r", "p"):
             obstacle = f"is {_KINDS.get(str(kind), 'something else')}"
             return Relation((), str(oid), obstacle=obstacle, is_table=False)
@@ -227,10 +231,16 @@ class PostgresSession:
             for column, native, nullable in rows
         )
 
+    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
+        return self._columns(oid_of(self, name) or "NULL")
+
+    def replace_view(self, name: Name, query: str) -> None:
+        replace_view(self, name, query)
+
     def obstacle_to_create(self, name: Name) -> str:
         rows = self.fetch(
             "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace "
-            f"WHERE nspname = {_schema(name)}"
+            f"WHERE nspname = {schema_of(name)}"
         )
         if rows:
             return (
@@ -331,10 +341,6 @@ class PostgresSession:
             raise refusal(error, self.engine) from error
         except psycopg.Error as error:
             raise refusal(error, self.engine) from error
-
-
-def _schema(name: Name) -> str:
-    return "current_schema()" if name.schema is None else literal(name.schema)
 
 
 def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:

@@ -18,12 +18,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations import sql_read
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, gone_back
+from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
 from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_labels import effect_of
 from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.destinations.sql_prepared import SqlPrepared
 from tallymark.destinations.sql_stage import arrow_tables, staged_frame
+from tallymark.destinations.sql_views import SqlViews
 from tallymark.destinations.sql_work import STAGED, Work
 from tallymark.errors import (
     CountsDiffer,
@@ -43,6 +44,7 @@ class SqlDestination:
         self._engine = engine
         self.capabilities: Capabilities = engine.capabilities
         self.table_properties: Mapping[str, str] = {}
+        self.views: Views | None = SqlViews(engine, self._named)
         self._claimed_at: dict[str, int] = {}  # table → the last sequence that `applied` has shown
 
     def table_key(self, table: str) -> str:
@@ -137,7 +139,8 @@ class SqlDestination:
         elif not relation.is_table:
             raise NotATable(
                 f"{table}: {relation.obstacle}, not a table that can be loaded into",
-                hint="choose another `table`",
+                hint="choose another `table`"
+                + (", or drop the view and run again" if relation.is_view else ""),
             )
         elif relation.obstacle:
             raise DestinationError(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +39,12 @@ def without_case(name: str) -> str:
 
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def a_view(definition: object, made: str = "") -> Relation:
+    """Its identity is what it says: a view that somebody has made anew or changed is another one."""
+    digest = sha256(str(definition).encode()).hexdigest()[:16]
+    return Relation((), f"{made}view {digest}", obstacle="is a view", is_table=False, is_view=True)
 
 
 @dataclass(frozen=True)
@@ -81,10 +88,12 @@ class NativeColumn:
 class Relation:
     """A table in the catalog. `obstacle` says why it cannot be loaded into: a view, no permission."""
 
-    columns: tuple[NativeColumn, ...]
-    table_id: str = ""  # changes when the table is dropped and made again, where the engine can tell
+    columns: tuple[NativeColumn, ...]  # of a table; those of a view are asked for by `view_columns`
+    # Changes when the table is dropped and made again, where the engine can tell; and with what a view says.
+    table_id: str = ""
     obstacle: str = ""
     is_table: bool = True
+    is_view: bool = False
 
     def native(self, name: str) -> str | None:
         wanted = name.casefold()
@@ -107,6 +116,12 @@ class Session(Protocol):
         """The names of the columns, and rows of values as the engine has them."""
 
     def relation(self, name: Name) -> Relation | None: ...
+
+    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
+        """Raises DestinationError for a view that can no longer be read. May have to read all of it."""
+
+    def replace_view(self, name: Name, query: str) -> None:
+        """Makes the view, or puts the query into the place of the one that is there."""
 
     def obstacle_to_create(self, name: Name) -> str:
         """Why no table can be made in that place; empty if one can."""

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 from tallymark.destinations.contract import TableMarkers
 from tallymark.destinations.sql_engine import Name, Session, literal
+from tallymark.errors import Fenced
 from tallymark.model.marker import Applied, Marker
 
 APPLIED = "_tallymark_applied"
@@ -90,6 +91,23 @@ class SqlMarkers:
                 by_hash[str(content)] = Applied(whole, str(sequence), at)
         last = self.last()  # restoring a database takes it back together with the rows
         return TableMarkers(by_hash, last.sequence, last.fence, held_sequence=last.sequence)
+
+    def refuse_late(self, table: str, marker: Marker) -> None:
+        """Phase 1 of every commit, with the lock that it needs."""
+        found = self.find(marker.content_hashes)
+        if marker.sequence <= found.last_sequence:
+            raise Fenced(
+                f"{table}: sequence {marker.sequence} was used by a newer writer "
+                f"(the table is at {found.last_sequence}); nothing was written",
+                hint="run again: the load is claimed anew",
+            )
+        if found.by_hash:
+            other = next(iter(found.by_hash.values())).marker
+            raise Fenced(
+                f"{table}: a content of this batch was applied by batch {other.batch_id}; "
+                "nothing was written",
+                hint="run again: what is applied is not loaded twice",
+            )
 
     def write(self, marker: Marker) -> datetime:
         """Expects that the caller compared the sequence. Rows of a former table of this name go."""

@@ -32,7 +32,7 @@ from tallymark.destinations.sql_work import (
     Matching,
     Work,
 )
-from tallymark.errors import CountsDiffer, Fenced
+from tallymark.errors import CountsDiffer
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import (
@@ -95,7 +95,8 @@ class SqlPrepared:
 
     def commit(self, marker: Marker) -> Commit:
         work = self.work
-        self._refuse_late(marker)
+        if work.relation is not None:
+            SqlMarkers(work.session, work.name, work.relation.table_id).refuse_late(work.plan.table, marker)
         way = self._take_effect()
         self._bury()
         made = work.session.relation(work.name)
@@ -110,26 +111,6 @@ class SqlPrepared:
             self._repair()
             self._ways.append(self._apply())
         return self._ways[0]
-
-    def _refuse_late(self, marker: Marker) -> None:
-        work = self.work
-        if work.relation is None:
-            return
-        markers = SqlMarkers(work.session, work.name, work.relation.table_id)
-        found = markers.find(marker.content_hashes)
-        if marker.sequence <= found.last_sequence:
-            raise Fenced(
-                f"{work.plan.table}: sequence {marker.sequence} was used by a newer writer "
-                f"(the table is at {found.last_sequence}); nothing was written",
-                hint="run again: the load is claimed anew",
-            )
-        if found.by_hash:
-            other = next(iter(found.by_hash.values())).marker
-            raise Fenced(
-                f"{work.plan.table}: a content of this batch was applied by batch {other.batch_id}; "
-                "nothing was written",
-                hint="run again: what is applied is not loaded twice",
-            )
 
     def _change_schema(self) -> None:
         work = self.work

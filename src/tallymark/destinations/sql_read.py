@@ -14,6 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -50,16 +51,18 @@ def relation(
 def _readable(session: Session, table: str, name: Name) -> Relation | None:
     """Who only reads may lack the permission to load."""
     found = session.relation(name)
+    if found is not None and found.is_view:
+        return replace(found, columns=session.view_columns(name))
     if found is not None and not found.is_table:
-        raise NotATable(
-            f"{table}: {found.obstacle}, which has no versions and cannot be an input",
-            hint="refer to the tables that it reads",
-        )
+        raise NotATable(f"{table}: {found.obstacle}, which cannot be an input", hint="refer to a table")
     return found
 
 
 def _version(session: Session, name: Name, found: Relation) -> str:
-    """By its last load; and for a table without one, which others fill, by all of its rows."""
+    """By its last load; and for a table without one, which others fill, by all of its rows. A view, too: what
+    it gives changes without a load of it."""
+    if found.is_view:
+        return f"view-{_digest(found.columns, session.fingerprint(name, found.columns))}"
     columns = [(column.name, column.native) for column in found.columns]
     markers = SqlMarkers(session, name, found.table_id)
     last = markers.last()

@@ -27,6 +27,7 @@ from tallymark.destinations.sql_engine import (
     NativeColumn,
     Relation,
     Row,
+    a_view,
     literal,
     quoted,
     quoted_list,
@@ -35,7 +36,7 @@ from tallymark.destinations.sql_engine import (
 from tallymark.destinations.sql_file import refuse_no_place
 from tallymark.destinations.sql_parquet import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.sql_types import parse_type
-from tallymark.destinations.sqlite_values import for_arrow, python_value, row_digest, stored
+from tallymark.destinations.sqlite_values import for_arrow, python_value, row_digest, stored, type_of
 from tallymark.errors import DestinationError, TableBusy, TallymarkError, Unsupported
 from tallymark.model.table import JSON_TYPE
 
@@ -105,6 +106,7 @@ class SqliteEngine:
         time_travel=False,
         sees_foreign_commits=False,
         locks_while_loading=True,
+        views=True,
     )
     dialect: ClassVar[str] = "sqlite"
     null_safe: ClassVar[str] = "IS"
@@ -240,7 +242,7 @@ class SqliteSession:
             return None
         kind, sql = found[0]
         if kind == "view":
-            return Relation((), obstacle="is a view", is_table=False)
+            return a_view(sql)
         if str(sql).upper().startswith("CREATE VIRTUAL"):
             return Relation((), obstacle="is a virtual table", is_table=False)
         rows = self.fetch(f"PRAGMA main.table_xinfo({quoted(name.table)})")
@@ -250,6 +252,24 @@ class SqliteSession:
             if row[6] == 0  # others are computed by SQLite
         )
         return Relation(columns, obstacle=self.obstacle_to_create(name))
+
+    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
+        """What a view computes has no declared type: its values tell."""
+        rows = self.fetch(f"PRAGMA main.table_xinfo({quoted(name.table)})")
+        columns = []
+        for column, declared in ((str(row[1]), str(row[2])) for row in rows):
+            kinds = (
+                [] if declared else self.fetch(f"SELECT DISTINCT typeof({quoted(column)}) FROM {name.sql}")
+            )
+            spark = (
+                self.engine.spark_type(declared) if declared else type_of({str(kind) for (kind,) in kinds})
+            )
+            columns.append(NativeColumn(column, declared, spark))
+        return tuple(columns)
+
+    def replace_view(self, name: Name, query: str) -> None:
+        self.execute(f"DROP VIEW IF EXISTS {name.sql}")
+        self.execute(f"CREATE VIEW {name.sql} AS {query}")
 
     def obstacle_to_create(self, name: Name) -> str:
         path = Path(self.engine.path)

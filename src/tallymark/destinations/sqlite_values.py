@@ -74,6 +74,19 @@ def for_arrow(values: Sequence[Any], column: NativeColumn) -> Sequence[object]:
     return values if read is None else [None if value is None else read(value) for value in values]
 
 
+def type_of(kinds: set[str]) -> str:
+    """The Spark type of values whose `typeof` is among these."""
+    match sorted(kinds - {"null"}):
+        case ["integer"]:
+            return "bigint"
+        case ["real"] | ["integer", "real"]:
+            return "double"
+        case ["blob"]:
+            return "binary"
+        case _:
+            return "string"
+
+
 def _flag(value: object) -> bool:
     if value not in (0, 1):
         raise ValueError(f"{value!r} is neither 0 nor 1")
