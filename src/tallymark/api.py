@@ -44,6 +44,7 @@ from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.flow.validate import examine
+from tallymark.flow.views import refuse_wrong_views
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
 from tallymark.model.graph import GraphNode
 from tallymark.model.lineage import PipelineLineage
@@ -79,6 +80,7 @@ class Project:
         self._project: LoadedProject = load_project(find_project(Path(folder)))
         self._graph = build_graph(self._project)
         refuse_wrong_tests(self._project)
+        refuse_wrong_views(self._project)
         self._on_event = on_event or (lambda event: None)
         home = self._project.root / HOME
         self._sessions = (
@@ -128,7 +130,7 @@ class Project:
                 PipelineStatus(
                     pipeline=pipeline.name,
                     table=pipeline.table,
-                    strategy=str(pipeline.settings.strategy),
+                    strategy="view" if pipeline.is_view else str(pipeline.settings.strategy),
                     files=summary.files,
                     batches=summary.batches,
                     last_commit=summary.last_receipt,

@@ -86,6 +86,13 @@ _NOT_FOR_A_VIEW = {
     "archive_landing_zones": "a view reads its files again each time, so they must stay",
     "quality": "a view keeps no rows, so there is no load to check",
 }
+_FOR_ROWS_TO_MERGE = (
+    "unique_key",
+    "watermark_column",
+    "partition_column",
+    "dedup_order_by",
+    "compare_columns",
+)
 
 
 def _view(config: PipelineConfig, transform: Transform | None) -> Iterator[Fault]:
@@ -99,6 +106,11 @@ def _view(config: PipelineConfig, transform: Transform | None) -> Iterator[Fault
             f"a view keeps no rows, so merge_strategy {config.merge_strategy} has nothing to merge into",
             "remove merge_strategy, or set materialized: table",
         )
+    else:
+        for key in _FOR_ROWS_TO_MERGE:
+            if getattr(config, key):
+                hint = "remove it, or set materialized: table"
+                yield Fault((key,), "is for rows that are merged into a table, and a view keeps none", hint)
     for key, reason in _NOT_FOR_A_VIEW.items():
         if key in config.model_fields_set and getattr(config, key):
             yield Fault((key,), reason, "remove it, or set materialized: table")

@@ -17,7 +17,7 @@ from tallymark.config.annotations import overlay, read_annotations
 from tallymark.config.combinations import faults
 from tallymark.config.document import Document, Position, read_document, read_text
 from tallymark.config.explain import WHERE_ROWS_COME_FROM, validate
-from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.pipeline import Materialized, PipelineConfig
 from tallymark.config.problem import KeyPath, Problem, closest, listed
 from tallymark.config.project import ProjectConfig
 from tallymark.config.secrets import redact
@@ -50,6 +50,10 @@ class Pipeline:
     transform: Transform | None = None  # None: the rows come from the files of config.source
     variables: Mapping[str, Scalar] = field(default_factory=dict)  # the project's and its own
     origins: Mapping[KeyPath, Position] = field(default_factory=dict)  # of what its files say
+
+    @property
+    def is_view(self) -> bool:
+        return self.config.materialized is Materialized.VIEW
 
     def __repr__(self) -> str:
         return redact(f"Pipeline({self.name!r}, destination={self.destination!r}, table={self.table!r})")

@@ -13,6 +13,7 @@ from tallymark.flow.job import Job
 from tallymark.flow.load import balanced, prepared_batch, tripped_guard, warnings_of
 from tallymark.flow.look import look
 from tallymark.flow.quality import check_gates, gate_warnings
+from tallymark.flow.views import explain_view
 from tallymark.ledger.facts import WaitingFile
 from tallymark.model.batch import Batch, FileState, SourceFile
 from tallymark.model.plan import AddColumn, ChangeType, Merge, Plan, SchemaChange
@@ -34,6 +35,8 @@ def explain_pipeline(job: Job, samples: int) -> PlanReport:
 
 def explain_batch(job: Job, batch: Batch, more: int, samples: int) -> PlanReport:
     try:
+        if job.task.is_view:
+            return explain_view(job, batch, more)
         with prepared_batch(job, batch, for_commit=False) as (checked, plan, prepared):
             return _explain(job, batch, more, checked, plan, prepared, samples)
     except TallymarkError as error:
@@ -129,7 +132,7 @@ def _report(job: Job, failure: TallymarkError | None = None) -> PlanReport:
     return PlanReport(
         pipeline=job.task.pipeline,
         table=job.task.table,
-        strategy=str(job.task.settings.strategy),
+        strategy=job.task.strategy,
         shape="",
         reason="nothing new" if failure is None else "cannot be planned",
         creates_table=False,

@@ -13,7 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.gates import Quality
 from tallymark.checks.quarantine import Quarantine
-from tallymark.config.pipeline import BatchConfig, ColumnConfig, QuarantineConfig, SourceConfig
+from tallymark.config.pipeline import (
+    BatchConfig,
+    ColumnConfig,
+    Materialized,
+    QuarantineConfig,
+    SourceConfig,
+)
 from tallymark.config.template_vars import Scalar
 from tallymark.config.transform import Transform
 from tallymark.destinations.contract import Destination
@@ -39,6 +45,7 @@ class Query:
     refs: tuple[str, ...]  # pipelines
     zones: Mapping[str, SourceConfig]  # landing zone → its files
     variables: Mapping[str, Scalar]
+    is_view: bool = False  # kept as it is, instead of its rows
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,15 @@ class Task:
     def order(self) -> Literal["name", "modified"]:
         """Results of a transform apply in the order in which they were first asked for."""
         return "modified" if self.source is None else self.source.order
+
+    @property
+    def is_view(self) -> bool:
+        return self.query is not None and self.query.is_view
+
+    @property
+    def strategy(self) -> str:
+        """As receipts and reports tell it."""
+        return str(Materialized.VIEW if self.is_view else self.settings.strategy)
 
     @property
     def batch_kind(self) -> BatchKind:

@@ -122,11 +122,6 @@ def _refuse_shared_zones(project: LoadedProject, pipeline: Pipeline, found: Refe
 
 def _query(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Query:
     config = pipeline.config
-    if config.materialized != "table":
-        raise Unsupported(
-            f"{pipeline.name}: materialized: {config.materialized} is not built yet",
-            hint="leave it out: the pipeline then fills a table",
-        )
     found = transform_references(transform)
     settings = asdict(pipeline.settings) | {"columns": [rule.model_dump() for rule in config.columns]}
     top = project.config.landing_zones.rstrip("/")
@@ -136,6 +131,7 @@ def _query(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> 
         refs=tuple(dict.fromkeys(one.name for one in found.refs)),
         zones={one.name: SourceConfig(files=f"{top}/{one.name}/*") for one in found.zones},
         variables=pipeline.variables,
+        is_view=pipeline.is_view,
     )
 
 

@@ -12,6 +12,7 @@ from tallymark.flow.archive import contents_read
 from tallymark.flow.job import Job, Query
 from tallymark.flow.pins import RESULT, Pin
 from tallymark.flow.rerun import window_of
+from tallymark.flow.views import view_pin
 from tallymark.model.batch import FileState, SourceFile
 from tallymark.model.report import Step
 from tallymark.sources.discover import Found, discover
@@ -42,7 +43,7 @@ def look_for_result(job: Job, query: Query, known: dict[str, SourceFile]) -> Fou
     job.tell(Step.DISCOVER, "looking at the inputs")
     last = job.ledger.last_result(job.table_key, starting=RESULT)
     before = Pin.from_json(last.inputs) if last is not None and last.inputs else None
-    pin, waiting = pin_now(job, query, before)
+    pin, waiting = view_pin(job, query) if query.is_view else pin_now(job, query, before)
     if pin is None:
         return Found((), len(query.refs) + len(query.zones), frozenset(known), waiting, ())
     if not pin.is_asked_again and before is not None and last is not None and pin.identity == before.identity:

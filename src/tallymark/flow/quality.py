@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from tallymark.checks.gates import Quality, rule_gates
 from tallymark.config.load import LoadedProject
-from tallymark.config.pipeline import Materialized
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.problem import Problem, config_error
 from tallymark.config.quality_tests import QualityTest
@@ -39,7 +38,7 @@ def refuse_wrong_tests(project: LoadedProject) -> None:
     problems: list[Problem] = []
     for test in project.quality_tests:
         pipeline = project.pipelines[test.pipeline]
-        if pipeline.config.materialized is Materialized.VIEW:
+        if pipeline.is_view:
             message = f"{pipeline.name} is a view, which keeps no rows, so there is no load to check"
             problems.append(Problem(test.file, 0, 0, "pipeline", message, "remove the test"))
         try:

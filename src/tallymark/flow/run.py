@@ -24,6 +24,7 @@ from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, wai
 from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
 from tallymark.flow.load import load_batch
+from tallymark.flow.views import make_view
 from tallymark.model.batch import Batch, FileState
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Discovery, Failure, Outcome, PipelineReport, Step
@@ -92,9 +93,10 @@ def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> Tallymark
 
 def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
     """A commit that came in between plan and apply makes the plan stale, so it is made again."""
+    load = make_view if job.task.is_view else load_batch
     for attempt in range(1, PLANS_PER_BATCH + 1):
         try:
-            return load_batch(job, batch, claim.lease.lease.fence, claim.lease.ensure)
+            return load(job, batch, claim.lease.lease.fence, claim.lease.ensure)
         except TableMoved:
             if attempt == PLANS_PER_BATCH:
                 raise

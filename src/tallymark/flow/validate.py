@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallymark.config.load import find_project, load_project
+from tallymark.config.pipelines import Pipeline
 from tallymark.errors import ConfigError
 from tallymark.flow.graph import build_graph
 from tallymark.flow.quality import refuse_wrong_tests
+from tallymark.flow.views import refuse_wrong_views
 from tallymark.model.report import Finding
 
 
@@ -16,6 +18,7 @@ def examine(folder: Path) -> list[Finding]:
         project = load_project(find_project(folder))
         build_graph(project)
         refuse_wrong_tests(project)
+        refuse_wrong_views(project)
     except ConfigError as error:
         problems = error.facts.get("problems")
         if not isinstance(problems, list) or not problems:
@@ -23,12 +26,15 @@ def examine(folder: Path) -> list[Finding]:
         return [_problem_finding(problem) for problem in problems]
     return (
         [Finding("tallymark.yaml", True, f"project {project.name}")]
-        + [
-            Finding(pipeline.name, True, f"{pipeline.settings.strategy} into {pipeline.table}")
-            for pipeline in project.pipelines.values()
-        ]
+        + [Finding(pipeline.name, True, _in_words(pipeline)) for pipeline in project.pipelines.values()]
         + [Finding(test.file, True, f"{test.severity} of {test.pipeline}") for test in project.quality_tests]
     )
+
+
+def _in_words(pipeline: Pipeline) -> str:
+    if pipeline.is_view:
+        return f"view {pipeline.table}"
+    return f"{pipeline.settings.strategy} into {pipeline.table}"
 
 
 def _problem_finding(problem: object) -> Finding:

@@ -124,7 +124,7 @@ class PlanReport:
     pipeline: str
     table: str
     strategy: str
-    shape: str  # Append, ReplaceTable, ReplaceSlices, Merge
+    shape: str  # Append, ReplaceTable, ReplaceSlices, Merge, View
     reason: str
     creates_table: bool
     counts: Counts
@@ -144,6 +144,11 @@ class PlanReport:
     @property
     def empty(self) -> bool:
         return not self.files and self.failure is None
+
+    @property
+    def is_view(self) -> bool:
+        """Then `sql` is what is kept, and there are no rows to count."""
+        return self.shape == "View"
 
     def show(self) -> None:
         sys.stdout.write(f"{self}\n")

@@ -56,6 +56,15 @@ def references(template: Template) -> References:
     return References.of(found)
 
 
+def names_used(template: Template) -> dict[str, int]:
+    """Every name that some branch of the template uses, with its first line. Raises ConfigError."""
+    found: dict[str, int] = {}
+    for name in parse(template).find_all(nodes.Name):
+        if name.ctx == "load":
+            found[name.name] = min(name.lineno, found.get(name.name, name.lineno))
+    return found
+
+
 def _named(call: nodes.Call) -> list[object]:
     return [*call.kwargs, *filter(None, [call.dyn_args, call.dyn_kwargs])]
 

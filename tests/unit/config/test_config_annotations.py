@@ -177,6 +177,11 @@ def test_nested_sections(revenue):
             "remove merge_strategy, or set materialized: table",
         ),
         (
+            "-- @materialized: view\n-- @unique_key: a\nSELECT 1",
+            "2: unique_key: is for rows that are merged into a table, and a view keeps none; "
+            "remove it, or set materialized: table",
+        ),
+        (
             "-- @materialized: view\n-- @archive_landing_zones: true\nSELECT 1",
             "2: archive_landing_zones: a view reads its files again each time, so they must stay; "
             "remove it, or set materialized: table",

@@ -17,7 +17,7 @@ TONES = {"insert": Tone.GOOD, "update": Tone.WARN, "close": Tone.WARN, "delete":
 
 def plan(reports: Sequence[PlanReport], with_sql: bool) -> Answer:
     failure = next(filter(None, map(_what_stops, reports)), None)
-    shown = reports if with_sql else [replace(report, sql="") for report in reports]
+    shown = [report if with_sql or report.is_view else replace(report, sql="") for report in reports]
     return Answer(
         result=list(shown),
         blocks=tuple(block for report in shown for block in _plan_blocks(report)),
@@ -38,7 +38,8 @@ def _what_stops(report: PlanReport) -> Failure | None:
 
 def _plan_blocks(report: PlanReport) -> Iterator[Block]:
     creates = " (the load creates it)" if report.creates_table and not report.empty else ""
-    yield Line(f"{report.pipeline} → table {report.table}{creates}", Tone.HEADING)
+    place = "view" if report.is_view else "table"
+    yield Line(f"{report.pipeline} → {place} {report.table}{creates}", Tone.HEADING)
     if report.failure:
         yield from failure_blocks(report.failure, "  ")
     if not report.files:
@@ -49,8 +50,9 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
     if report.more_files:
         yield Line(f"            {words.plural(report.more_files, 'file')} wait for further batches")
     yield Line(f"  shape     {report.shape}: {report.reason}")
-    counts = words.counts_in_words(report.counts)
-    yield Line(f"  rows      {words.number(report.counts.total)} read: {counts}")
+    if not report.is_view:
+        counts = words.counts_in_words(report.counts)
+        yield Line(f"  rows      {words.number(report.counts.total)} read: {counts}")
     for change in report.schema_changes:
         yield Line(f"  schema    {change}", Tone.WARN)
     for guard in report.guards:
