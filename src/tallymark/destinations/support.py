@@ -28,6 +28,7 @@ _ABILITIES: dict[str, Callable[[Capabilities], str]] = {
     "earlier versions of a table can be read": lambda can: _yes(can.time_travel),
     "commits of other writers are noticed": lambda can: _yes(can.sees_foreign_commits),
     "other writers wait while a load labels and writes": lambda can: _yes(can.locks_while_loading),
+    "[views](../how-to/transform.md#views) (`materialized: view`)": lambda can: _yes(can.views),
 }
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sqlglot import ErrorLevel, exp, parse_one
+from sqlglot.dialects import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
+from sqlglot.tokenizer_core import TokenType
 
 from tallymark.destinations.contract import ViewQuery
 from tallymark.destinations.sql_engine import Engine, Name, NativeColumn
@@ -70,7 +73,7 @@ def translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput]
 
 
 def _translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput]) -> str:
-    written = parse_one(query.sql, dialect=_SPARK)
+    written = parse_one(_with_escaped_quotes(query.sql), dialect=_SPARK)
     if not isinstance(written, exp.Query):
         raise ValueError("it is not a SELECT")
     for hint in list(written.find_all(exp.Hint)):
@@ -92,6 +95,15 @@ def _translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput
     if list(columns.values()) != given:
         asked = _renamed(asked, columns)
     return asked.sql(dialect=engine.dialect, unsupported_level=ErrorLevel.RAISE, pretty=True)
+
+
+def _with_escaped_quotes(sql: str) -> str:
+    """To sqlglot 'it''s' is two texts side by side, to Spark it is one with a quote."""
+    for token, following in pairwise(Spark().tokenize(sql)):
+        side_by_side = token.token_type is following.token_type is TokenType.STRING
+        if side_by_side and token.end + 1 == following.start:
+            sql = f"{sql[: token.end]}\\{sql[following.start]}{sql[following.start + 1 :]}"
+    return sql
 
 
 def _names_as_written(query: exp.Query) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tallymark.destinations.sql_engine import Engine
 SQLITE = "sqlite"  # its times are texts, and it knows fewer words
 
 _CLAUSES = (
-    *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Qualify, exp.Order, exp.Ordered),
+    *(exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered),
     *(exp.Limit, exp.Offset, exp.Distinct, exp.Union, exp.Except, exp.Intersect, exp.Subquery, exp.CTE),
     *(exp.With, exp.Table, exp.TableAlias, exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Paren),
     *(exp.Literal, exp.Boolean, exp.Null, exp.DataType, exp.DataTypeParam, exp.Var, exp.Window),
