@@ -33,6 +33,11 @@ def refuse_rerun(pipeline: Pipeline, rerun: Rerun) -> None:
             f"{pipeline.name} loads files: {asked} is for transforms, which can ask for their rows again",
             hint="name transforms only; files are loaded again by delivering them under a new content",
         )
+    if pipeline.is_view:
+        raise Unsupported(
+            f"{pipeline.name} is a view, which keeps no rows: {asked} has nothing to do",
+            hint="ask the tables that it reads again",
+        )
     if pipeline.config.archive_landing_zones:
         raise Unsupported(
             f"{pipeline.name}: {asked} cannot be done: the files of its landing zones were moved away "
