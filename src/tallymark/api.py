@@ -32,19 +32,16 @@ from tallymark.errors import ConfigError, TallymarkError
 from tallymark.flow import direct, doctor
 from tallymark.flow.direct import MergeOptions, Target
 from tallymark.flow.explain import explain_pipeline
-from tallymark.flow.graph import build_graph
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import LoadOptions, pipeline_job
 from tallymark.flow.lineage import trace_columns
 from tallymark.flow.preview import preview_pipeline
 from tallymark.flow.propose import propose_pipeline
-from tallymark.flow.quality import refuse_wrong_tests
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
-from tallymark.flow.validate import examine
-from tallymark.flow.views import refuse_wrong_views
+from tallymark.flow.validate import checked_graph, examine
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
 from tallymark.model.graph import GraphNode
 from tallymark.model.lineage import PipelineLineage
@@ -78,9 +75,7 @@ class Project:
         on_event: Callable[[Event], None] | None = None,
     ):
         self._project: LoadedProject = load_project(find_project(Path(folder)))
-        self._graph = build_graph(self._project)
-        refuse_wrong_tests(self._project)
-        refuse_wrong_views(self._project)
+        self._graph = checked_graph(self._project)
         self._on_event = on_event or (lambda event: None)
         home = self._project.root / HOME
         self._sessions = (

@@ -19,7 +19,7 @@ from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 from tallymark.config.combinations import keeps_history
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
-from tallymark.config.transform import Language
+from tallymark.config.transform import Language, Transform
 from tallymark.errors import ConfigError
 from tallymark.model.graph import Graph
 from tallymark.model.lineage import ALL_COLUMNS, ColumnLineage, ColumnSource, InputKind, PipelineLineage
@@ -70,6 +70,27 @@ def _trace(pipeline: Pipeline, known: Mapping[str, tuple[str, ...]]) -> Pipeline
     if transform.language is Language.PYTHON:
         return PipelineLineage(pipeline.name, unknown="its columns come from Python")
     relations = _Relations()
+    try:
+        columns = tuple(_columns(_first_query(pipeline, transform, relations), relations, known))
+    except ConfigError as error:
+        return PipelineLineage(pipeline.name, unknown=error.message)
+    except Exception as error:  # sqlglot's analysis raises more than its own kinds
+        return PipelineLineage(pipeline.name, unknown=f"the query is too hard to read: {error}")
+    return PipelineLineage(pipeline.name, columns)
+
+
+def query_errors(project: LoadedProject) -> Iterator[ConfigError]:
+    """Why queries could not be asked in a first load, which all of them once have."""
+    for pipeline in project.pipelines.values():
+        transform = pipeline.transform
+        if transform is not None and transform.language is Language.SQL:
+            try:
+                _first_query(pipeline, transform, _Relations())
+            except ConfigError as error:
+                yield error
+
+
+def _first_query(pipeline: Pipeline, transform: Transform, relations: _Relations) -> str:
     context = Context(
         strategy=pipeline.settings.strategy,
         run_started_at=_A_RUN,
@@ -79,14 +100,7 @@ def _trace(pipeline: Pipeline, known: Mapping[str, tuple[str, ...]]) -> Pipeline
         watermark_column=pipeline.settings.watermark_column,
         variables=pipeline.variables,
     )
-    try:
-        sql = render(Template(transform.file, transform.text), context).sql
-        columns = tuple(_columns(sql, relations, known))
-    except ConfigError as error:
-        return PipelineLineage(pipeline.name, unknown=error.message)
-    except Exception as error:  # sqlglot's analysis raises more than its own kinds
-        return PipelineLineage(pipeline.name, unknown=f"the query is too hard to read: {error}")
-    return PipelineLineage(pipeline.name, columns)
+    return render(Template(transform.file, transform.text), context).sql
 
 
 def _columns(

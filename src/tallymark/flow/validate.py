@@ -4,31 +4,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallymark.config.load import find_project, load_project
+from tallymark.config.load import LoadedProject, find_project, load_project
 from tallymark.config.pipelines import Pipeline
 from tallymark.errors import ConfigError
 from tallymark.flow.graph import build_graph
+from tallymark.flow.lineage import query_errors
 from tallymark.flow.quality import refuse_wrong_tests
 from tallymark.flow.views import refuse_wrong_views
+from tallymark.model.graph import Graph
 from tallymark.model.report import Finding
 
 
 def examine(folder: Path) -> list[Finding]:
     try:
         project = load_project(find_project(folder))
-        build_graph(project)
-        refuse_wrong_tests(project)
-        refuse_wrong_views(project)
+        checked_graph(project)
     except ConfigError as error:
-        problems = error.facts.get("problems")
-        if not isinstance(problems, list) or not problems:
-            return [Finding("configuration", False, error.message, error.hint)]
-        return [_problem_finding(problem) for problem in problems]
+        return _wrong(error)
+    if wrong := [finding for error in query_errors(project) for finding in _wrong(error)]:
+        return wrong
     return (
         [Finding("tallymark.yaml", True, f"project {project.name}")]
         + [Finding(pipeline.name, True, _in_words(pipeline)) for pipeline in project.pipelines.values()]
         + [Finding(test.file, True, f"{test.severity} of {test.pipeline}") for test in project.quality_tests]
     )
+
+
+def checked_graph(project: LoadedProject) -> Graph:
+    """Raises ConfigError for what is wrong between the files of a project."""
+    graph = build_graph(project)
+    refuse_wrong_tests(project)
+    refuse_wrong_views(project)
+    return graph
+
+
+def _wrong(error: ConfigError) -> list[Finding]:
+    problems = error.facts.get("problems")
+    if not isinstance(problems, list) or not problems:
+        return [Finding("configuration", False, error.message, error.hint)]
+    return [_problem_finding(problem) for problem in problems]
 
 
 def _in_words(pipeline: Pipeline) -> str:

@@ -11,6 +11,7 @@ from tallymark.config.load import LoadedProject, load_project
 from tallymark.errors import ConfigError
 from tallymark.flow.graph import build_graph
 from tallymark.flow.select import select_pipelines
+from tallymark.flow.validate import examine
 from tallymark.model.graph import Graph
 
 FILES = "source: {files: landing/%s/*.csv}\n"
@@ -151,6 +152,16 @@ def test_problems_of_templates_come_with_those_of_the_graph(project: Write) -> N
 
 
 @pytest.mark.timeout(10)
+def test_queries_that_cannot_be_asked_are_found_before_anything_runs(project: Write) -> None:
+    texts = {"a.gone": "DELETE FROM x", "a.twice": "SELECT 1;\nSELECT 2", "a.good": "SELECT 1 AS one"}
+    root = project({name: f"-- @merge_strategy: full_refresh\n{text}" for name, text in texts.items()}).root
+    found = {finding.subject: finding.detail for finding in examine(root) if not finding.ok}
+    assert found == {
+        "pipelines/a/gone/pipeline.sql:2": "is not a query: it is DELETE",
+        "pipelines/a/twice/pipeline.sql:3": "a second statement begins here",
+    }
+
+
 def test_a_long_chain_and_a_large_circle() -> None:
     chain = Graph({f"p{n:05}": (f"p{n - 1:05}",) if n else () for n in range(2000)})
     assert len(chain.levels()) == 2000
