@@ -39,7 +39,7 @@ class ViewInput:
     columns: tuple[NativeColumn, ...]
 
     def types(self) -> dict[str, str]:
-        return {c.name: "double" if _is_a_text(c) else c.spark for c in self.columns}
+        return {c.name: c.spark for c in self.columns}
 
     def relation(self, asked: Collection[str]) -> exp.Expr:
         """The table under the names that the query has for its columns, which are in lower case. What it does

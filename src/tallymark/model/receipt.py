@@ -56,7 +56,7 @@ class Receipt:
     committed_at: datetime
     already_applied: bool = False
     warnings: tuple[str, ...] = ()
-    way: str = ""  # how the destination wrote it: append, overwrite, replace, merge, skip
+    way: str = ""  # how the destination wrote it: append, overwrite, replace, merge, skip, view
     seconds: float = 0.0
     watermark: Watermark | None = None  # of a transform, after this load
     facts: dict[str, object] = field(default_factory=dict)

@@ -148,7 +148,7 @@ class PlanReport:
     @property
     def is_view(self) -> bool:
         """Then `sql` is what is kept, and there are no rows to count."""
-        return self.shape == "View"
+        return self.strategy == "view"
 
     def show(self) -> None:
         sys.stdout.write(f"{self}\n")

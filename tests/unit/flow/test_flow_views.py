@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from pyspark.sql import SparkSession
 from shop import ORDERS, DatabaseShop
@@ -219,7 +220,7 @@ def test_a_plan_shows_the_statement_and_writes_nothing(shop: ViewShop) -> None:
     text = "\n".join(getattr(block, "text", "") for block in shown([planned], with_sql=False).blocks)
     assert "→ view gold.big (the load creates it)" in text and planned.sql in text and "rows" not in text
     shop.load("gold.big")
-    assert shop.planned().empty
+    assert shop.planned().empty and shop.planned().is_view
     shop.write(BIG.replace("amount >", "amount > 100 +"))
     again = shop.planned()
     assert again.sql.startswith('CREATE OR REPLACE VIEW "gold.big" AS') and not again.creates_table
@@ -334,6 +335,28 @@ def test_duckdb_and_its_schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert shop.load("gold.big").outcome is Outcome.NOTHING_NEW
     with duckdb.connect(path) as database:
         assert database.execute("SELECT number FROM gold.big").fetchall() == [(2,)]
+
+
+def test_postgres_and_what_depends_on_a_view(tmp_path: Path, postgres: Callable[[], str]) -> None:
+    url = postgres()
+    shop = ViewShop(tmp_path, None)  # type: ignore[arg-type]
+    (tmp_path / "tallymark.yaml").write_text(
+        f"destinations: {{db: {{type: postgres, url: '{url}'}}}}\ndefaults: {{destination: db}}\n"
+    )
+    shop.pipeline("silver.orders", f"table: orders\n{ORDERS}")
+    shop.write(BIG.replace("view\n", "view\n-- @table: big\n"))
+    with psycopg.connect(url, autocommit=True) as database:
+        database.execute("CREATE TABLE orders (order_id bigint, status text, amount numeric(12,2))")
+        database.execute("INSERT INTO orders VALUES (1, 'new', 9.5), (2, 'paid', 10.25)")
+        assert shop.load("gold.big").outcome is Outcome.LOADED
+        database.execute("CREATE VIEW reader AS SELECT amount FROM big")
+        shop.write(BIG.replace("view\n", "view\n-- @table: big\n").replace(", amount FROM", " FROM"))
+        failure = shop.run("gold.big").failures[0]
+        assert "gold/big/pipeline.sql" in failure.message and "reader" in failure.message
+        database.execute("DROP VIEW reader")
+        assert shop.load("gold.big").outcome is Outcome.LOADED
+        assert shop.load("gold.big").outcome is Outcome.NOTHING_NEW
+        assert database.execute("SELECT * FROM big").fetchall() == [(2,)]
 
 
 def test_a_transform_reads_a_view_and_a_table_gives_the_same(store: DatabaseShop) -> None:
