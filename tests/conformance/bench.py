@@ -121,7 +121,7 @@ class Bench:
 
 def only_where_quick(bench: Bench) -> None:
     """For what shows little more on Delta, where it takes minutes, than elsewhere."""
-    if not (MANY or bench.destination.capabilities.locks_while_loading):
+    if bench.destination.capabilities.name == "delta" and not MANY:
         pytest.skip("make property runs it")
 
 

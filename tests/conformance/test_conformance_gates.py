@@ -197,6 +197,20 @@ def test_numbers_and_times_mean_the_same_in_a_query_everywhere(bench: Bench) -> 
     assert [list(sample.values()) for sample in result.samples] == [[1]]
 
 
+@pytest.mark.parametrize(
+    ("condition", "found"),
+    [("name LIKE 'B%'", [2]), ("CAST(amount AS INT) = 5", [1]), ("name = 'it''s'", [3]), ("id % 2 = 0", [2])],
+)
+def test_what_databases_understand_differently_means_what_spark_means(
+    bench: Bench, condition: str, found: list[int]
+) -> None:
+    only_where_quick(bench)
+    rows = [order(1, "b", "5.90"), order(2, "B", "4.90"), order(3, "it's", "9.00")]
+    gate = written(f"SELECT id, COUNT(*) FROM `{AFTER}` WHERE {condition} GROUP BY id")
+    (result,) = looked_at(bench, APPEND, ORDERS, rows, [gate])
+    assert [sample["id"] for sample in result.samples] == found
+
+
 def test_a_query_that_the_destination_cannot_run_is_told(bench: Bench) -> None:
     with pytest.raises(ConfigError, match=r"tests/quality/some\.sql.*nowhere"):
         looked_at(bench, APPEND, ORDERS, BEFORE, [written(f"SELECT nowhere FROM `{AFTER}`")])

@@ -14,14 +14,14 @@ The phases of `make`, all in one transaction:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tallymark.destinations.contract import Commit, ViewPlan, ViewQuery
 from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_markers import SqlMarkers
-from tallymark.destinations.view_sql import ViewInput, translated
-from tallymark.errors import DestinationError, NotATable, TableMoved
+from tallymark.destinations.translation import ReadTable, translated
+from tallymark.errors import DestinationError, NotATable, TableMoved, Unsupported
 from tallymark.model.marker import Marker
 
 WAY = "view"
@@ -69,16 +69,26 @@ class SqlViews:
         plan = ViewPlan(table, query, name.sql, replaces=standing is not None)
         if len(there) < len(inputs):
             return replace(plan, missing=tuple(sorted(inputs.keys() - there.keys())))
-        return replace(plan, sql=translated(self.engine, query, there))
+        return replace(plan, sql=self._said(query, there))
 
-    def _input(self, session: Session, table: str) -> ViewInput | None:
+    def _said(self, query: ViewQuery, inputs: Mapping[str, ReadTable]) -> str:
+        try:
+            return translated(self.engine, query.sql, inputs, for_view=True)
+        except ValueError as error:
+            place = self.engine.capabilities.name
+            raise Unsupported(
+                f"{query.file}: the view cannot be said in the SQL of {place}: {error}",
+                hint="write it otherwise (see docs/how-to/transform.md), or set materialized: table",
+            ) from error
+
+    def _input(self, session: Session, table: str) -> ReadTable | None:
         name = self.named(table)
         found = session.relation(name)
         if found is None:
             return None
         if not (found.is_table or found.is_view):
             raise NotATable(f"{table}: {found.obstacle}, which a view cannot read", hint="refer to a table")
-        return ViewInput(name, session.view_columns(name) if found.is_view else found.columns)
+        return ReadTable(name, session.view_columns(name) if found.is_view else found.columns)
 
     def _replace(self, session: Session, name: Name, plan: ViewPlan) -> None:
         try:

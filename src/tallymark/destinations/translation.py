@@ -1,8 +1,8 @@
-"""From a query in Spark SQL to the SELECT of a view.
+"""From a query in Spark SQL to the SELECT of a database that gives the same rows, for views and tests.
 
 1. every name is resolved against the columns of the inputs, and every `*` is written out
 2. every expression gets its type; what engines understand differently is refused or said otherwise
-   (`view_words`)
+   (`translation_words`)
 3. relations become the tables that they stand for
 4. the columns get the names that Spark would give them; provenance of the inputs is left out
 """
@@ -21,11 +21,9 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.schema import MappingSchema
 from sqlglot.tokenizer_core import TokenType
 
-from tallymark.destinations.contract import ViewQuery
 from tallymark.destinations.sql_engine import Engine, Name, NativeColumn
 from tallymark.destinations.sql_work import reading, table_of
-from tallymark.destinations.view_words import Refused, said_in
-from tallymark.errors import Unsupported
+from tallymark.destinations.translation_words import Refused, said_in
 from tallymark.model.table import is_provenance
 
 _SPARK = "spark"
@@ -34,7 +32,7 @@ _RESULT = "tm_result"
 
 
 @dataclass(frozen=True)
-class ViewInput:
+class ReadTable:
     name: Name
     columns: tuple[NativeColumn, ...]
 
@@ -56,29 +54,27 @@ class ViewInput:
         return exp.select(*_quoted(values)).from_(table_of(self.name)).subquery()
 
 
-def translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput]) -> str:
-    """Raises Unsupported."""
+def translated(engine: Engine, sql: str, inputs: Mapping[str, ReadTable], *, for_view: bool) -> str:
+    """`inputs` are by the names that the query has for them. Columns of a view must have names, and those
+    that say where a row came from are left out of it. Raises ValueError."""
     try:
-        return _translated(engine, query, inputs)
+        return _translated(engine, sql, inputs, for_view)
     except Refused as refused:
         why = str(refused)
     except (SqlglotError, ValueError) as error:
         why = str(error).partition(". Line: ")[0]
     for relation in inputs:  # by which the query calls them, and nobody else
         why = why.replace(f"{relation}.", "")
-    raise Unsupported(
-        f"{query.file}: the view cannot be said in the SQL of {engine.capabilities.name}: {why}",
-        hint="write it otherwise (see docs/how-to/transform.md), or set materialized: table",
-    )
+    raise ValueError(why)
 
 
-def _translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput]) -> str:
-    written = parse_one(_with_escaped_quotes(query.sql), dialect=_SPARK)
+def _translated(engine: Engine, sql: str, inputs: Mapping[str, ReadTable], for_view: bool) -> str:
+    written = parse_one(_with_escaped_quotes(sql), dialect=_SPARK)
     if not isinstance(written, exp.Query):
         raise ValueError("it is not a SELECT")
     for hint in list(written.find_all(exp.Hint)):
         hint.pop()  # they are for Spark
-    names = _names_as_written(written)
+    names = _names_as_written(written, refuse_unnamed=for_view)
     schema = MappingSchema({relation: table.types() for relation, table in inputs.items()}, dialect=_SPARK)
     resolved = qualify(written, schema=schema, dialect=_SPARK, quote_identifiers=True, identify=True)
     typed = annotate_types(resolved, schema=schema, dialect=_SPARK)
@@ -87,7 +83,8 @@ def _translated(engine: Engine, query: ViewQuery, inputs: Mapping[str, ViewInput
     given = [each.alias_or_name for each in typed.selects]
     if twice := next((name for name in given if given.count(name) > 1), None):
         raise ValueError(f"two of its columns are called {twice}")
-    columns = {name: spelling.get(name, name) for name in given if not is_provenance(name)}
+    shown = [name for name in given if not (for_view and is_provenance(name))]
+    columns = {name: spelling.get(name, name) for name in shown}
     _refuse_names(engine, columns.values())
     names_asked = {column.name for column in typed.find_all(exp.Column)}
     relations = {relation: table.relation(names_asked) for relation, table in inputs.items()}
@@ -106,11 +103,11 @@ def _with_escaped_quotes(sql: str) -> str:
     return sql
 
 
-def _names_as_written(query: exp.Query) -> dict[str, str]:
+def _names_as_written(query: exp.Query, *, refuse_unnamed: bool) -> dict[str, str]:
     """By their lower case. What has no name would get one that is the engine's own."""
     names = {}
     for each in query.selects:
-        if each.is_star:
+        if each.is_star or (not each.alias_or_name and not refuse_unnamed):
             continue
         if not each.alias_or_name:
             raise Refused(each, "has no name: write AS and one")

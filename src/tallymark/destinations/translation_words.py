@@ -1,8 +1,8 @@
-"""What a view may say: words that Spark and a database mean alike, and how the database has to say them.
+"""Words that Spark and a database mean alike, and how the database has to say them.
 
 The list is closed, and operands must be of types that every engine treats alike. sqlglot translates more, but
 not always into the same answer: PostgreSQL rounds where Spark cuts off, LIKE of SQLite does not heed case,
-0 is what SQLite makes of a text that is no number. Such a view would be wrong without a word.
+0 is what SQLite makes of a text that is no number. Such a query would be wrong without a word.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def said_in(engine: Engine, query: exp.Query) -> exp.Query:
         moment.type = exp.DataType.build("timestamptz")  # which sqlglot does not know of Spark
     for node in query.walk():
         if type(node) not in ALLOWED:
-            raise Refused(node, "is not among the words that views can say")
+            raise Refused(node, "is not among the words that Spark and every database mean alike")
         if engine.dialect == SQLITE and type(node) in _NOT_IN_SQLITE:
             raise Refused(node, _NOT_IN_SQLITE[type(node)])
         _refuse_forms(node)
