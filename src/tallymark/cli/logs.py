@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 from tallymark.cli.screen import clean
 
+_QUERY_LOG = "DataFrameQueryContextLogger"
+
 
 class CleanFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -17,9 +19,11 @@ class CleanFormatter(logging.Formatter):
 
 @contextmanager
 def on_stderr(verbose: bool) -> Iterator[None]:
-    """Warnings are in the reports already, so the log is silent unless `--verbose` asks for it."""
+    """Warnings are in the reports already, so the log is silent unless `--verbose` asks for it. PySpark's own
+    log of wrong queries, pages of JSON, says no more than the errors that we show."""
     logger = logging.getLogger("tallymark")
     level = logger.level
+    logging.getLogger(_QUERY_LOG).setLevel(logging.ERROR if verbose else logging.CRITICAL + 1)
     handler: logging.Handler = logging.NullHandler()
     if verbose:
         handler = logging.StreamHandler(sys.stderr)

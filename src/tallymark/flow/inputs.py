@@ -13,7 +13,7 @@ from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.pins import Pin
 from tallymark.model.plan import TECHNICAL_COLUMNS
-from tallymark.model.table import PROVENANCE_COLUMNS
+from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
 from tallymark.sources.read import CORRUPT, read_files
 
 _NOT_FOR_QUERIES = {*TECHNICAL_COLUMNS, CORRUPT, *(column.name for column in PROVENANCE_COLUMNS)}
@@ -62,7 +62,7 @@ class Inputs:
         source = read_files(
             self.job.spark, self.query.zones[name], (), self.pin.zones[name], self.job.task.root
         )
-        message = F.concat(F.lit(f"landing zone {name} holds a malformed record: "), F.col(CORRUPT))
+        message = F.concat(F.col(SOURCE_FILE), F.lit(" holds a malformed record: "), F.col(CORRUPT))
         whole = source.frame.where(F.when(F.col(CORRUPT).isNull(), True).otherwise(F.raise_error(message)))
         return whole.drop(*_NOT_FOR_QUERIES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,6 +45,7 @@ from tallymark.strategies.history import history_of, keeps_history
 from tallymark.strategies.needs import effective
 
 REPLAY_PREFIX = "quarantine:"
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 
 def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None]) -> Receipt:
@@ -85,7 +87,7 @@ def prepared_batch(
     job: Job, batch: Batch, *, for_commit: bool = True
 ) -> Iterator[tuple[Checked, Plan, Prepared]]:
     """Read, check and plan: what `plan` on the command line shows, and what a load then commits."""
-    with _telling_spark_errors(batch), ExitStack() as inputs:
+    with _telling_spark_errors(job, batch), ExitStack() as inputs:
         job.tell(Step.READ, _reading(batch))
         current = job.destination.inspect(job.task.table)
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
@@ -285,7 +287,7 @@ def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts, watermark: Wat
 
 
 @contextmanager
-def _telling_spark_errors(batch: Batch) -> Iterator[None]:
+def _telling_spark_errors(job: Job, batch: Batch) -> Iterator[None]:
     """Spark reads lazily: a broken file shows up wherever the rows are first needed."""
     try:
         yield
@@ -295,8 +297,14 @@ def _telling_spark_errors(batch: Batch) -> Iterator[None]:
         named = unreadable_from(error, batch.files)
         if named is not None:
             raise named from error
+        query = job.task.query
+        if query is not None and (raised := _RAISED.search(str(error))):
+            raise SourceError(
+                f"{query.transform.file}: {raised[1][:500]}",
+                hint="nothing was written; repair what it reads, then run again",
+            ) from error
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        what = f"batch {batch.id}" if query is None else query.transform.file
         raise SourceError(
-            f"batch {batch.id} cannot be read or planned: {first[:500]}",
-            hint="see the Spark log for the whole error",
+            f"{what}: cannot be read or planned: {first[:500]}", hint="see the Spark log for the whole error"
         ) from error

@@ -198,3 +198,12 @@ def test_a_retry_reads_what_the_first_try_saw_and_a_second_batch_the_rest(
     first, second = lake.load("gold.seen").receipts
     assert (first.counts.total, second.counts.total) == (1, 2)
     assert lake.rows("gold.seen", "order_id") == [(1,), (1,), (2,)]
+
+
+def test_a_malformed_row_of_a_landing_zone_is_told_with_its_file(shop: DatabaseShop) -> None:
+    transform(shop, "gold.rates", "SELECT id FROM {{ landing_zone('rates') }}")
+    shop.drop("rates/1.ndjson", '{"id": 1}\n{"id": 2, oops\n')
+    [failure] = shop.run("gold.rates").failures
+    assert failure.message.startswith("pipelines/gold/rates/pipeline.sql: ")
+    assert failure.message.endswith('rates/1.ndjson holds a malformed record: {"id": 2, oops')
+    assert not shop.has("gold.rates")
