@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
-from tallymark.destinations.delta_history import DeltaHistory
+from tallymark.destinations.delta_folder import FolderCommits, settings_at
+from tallymark.destinations.delta_foreign import found_by_spark, found_in
+from tallymark.destinations.delta_history import DeltaHistory, SparkCommits
+from tallymark.destinations.delta_limits import (
+    refuse_changes_to_append_only,
+    refuse_expiring_transactions,
+    refuse_odd_names,
+)
 from tallymark.destinations.delta_log_files import local_folder, restored_since
 from tallymark.destinations.delta_markers import DeltaMarkers
 from tallymark.destinations.delta_read import CommitLog, DeltaInput, FolderLog, SparkLog
-from tallymark.destinations.delta_tombstones import DeltaTombstones, no_tombstones
+from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
 from tallymark.destinations.spark_labels import labelled
-from tallymark.destinations.spark_sql import condition, quoted, reason
-from tallymark.errors import DestinationError, NotATable, Unsupported
+from tallymark.destinations.spark_sql import condition, no_rows, quoted, reason, shares_files
+from tallymark.errors import DestinationError, NotATable, TallymarkError
 from tallymark.model.plan import Merge, Plan
-from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.receipt import Receipt
 from tallymark.model.table import Column, TableShape
 
 # Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
 DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
 
-_APPEND_ONLY = "delta.appendOnly"
-_COLUMN_MAPPING = "delta.columnMapping.mode"  # with it, a table can have any names
-_FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -47,7 +51,7 @@ _ANOTHER_KIND = {"DELTA_ONLY_OPERATION", "EXPECT_TABLE_NOT_VIEW"}
 class _Detail:
     version: int  # of the table when it was read
     table_id: str
-    location: str
+    location: str | Path  # a Path where `_folder` has one
     properties: dict[str, str]
 
 
@@ -79,6 +83,7 @@ class DeltaDestination:
         self._details: dict[str, _Detail] = {}
         self._known: dict[str, DeltaMarkers] = {}
         self._histories: dict[str, DeltaHistory] = {}
+        self._frames: dict[str, tuple[int, DataFrame]] = {}  # of the last version that was read
         self._claimed_at: dict[str, tuple[str | None, int]] = {}  # id and version that `applied` has seen
         self._forget_before: dict[str, datetime] = {}  # tables whose old tombstones are still to be removed
         self._forgot: set[str] = set()
@@ -97,8 +102,11 @@ class DeltaDestination:
             self._refuse_foreign_files(table)
             self._forget(table)
             return None
-        detail = self._detail(table)
-        schema = self._at_version(table, version).schema
+        try:
+            detail = self._detail(table)
+            schema = self._at_version(table, version).schema
+        except Exception as error:
+            raise _unusable(table, error) from error
         columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
         unique_by = self._history(table).unique_by()
         return TableShape(columns, str(version), detail.table_id, detail.properties, unique_by)
@@ -124,11 +132,11 @@ class DeltaDestination:
         """Locks nothing: a commit looks whether the table moved."""
         if for_commit:
             self._refuse_gone_back(plan)
-        _refuse_odd_names(plan)
-        self._refuse_expiring_transactions(plan)
+        refuse_odd_names(plan)
+        refuse_expiring_transactions(plan)
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
         with labelled(self._spark, plan, incoming, current, self._tombstones(plan)) as effect:
-            _refuse_changes_to_append_only(plan, effect.counts)
+            refuse_changes_to_append_only(plan, effect.counts)
             yield DeltaPrepared(effect, self._target(plan))
 
     def _refuse_gone_back(self, plan: Plan) -> None:
@@ -191,25 +199,25 @@ class DeltaDestination:
             return f"delta.{quoted(path)}"
         return ".".join(quoted(part) for part in [self._catalog or "", *table.split(".")])
 
+    @cached_property
+    def _shares_files(self) -> bool:
+        return shares_files(self._spark)
+
+    def _folder(self, table: str) -> Path | None:
+        """Of a table whose log can be read without Spark. (In a URL, Spark and Python may disagree on what is
+        encoded.)"""
+        path = self._path(table)
+        folder = None if path is None or "%" in path else local_folder(path)
+        return folder if folder is not None and folder.is_absolute() and self._shares_files else None
+
     def _latest_version(self, table: str) -> int | None:
         history = self._history(table)
         try:
             version = history.look()
-        except AnalysisException as error:
-            name = condition(error)
-            if name in _ABSENT:
-                return None
-            if name.split(".")[0] in _ANOTHER_KIND:
-                raise NotATable(
-                    f"{table}: there is a view or a table of another format in its place",
-                    hint="choose another `table`, or convert it to Delta",
-                ) from error
-            raise DestinationError(f"{table}: cannot be inspected: {reason(error)}") from error
         except Exception as error:
-            raise DestinationError(
-                f"{table}: its Delta log cannot be read: {reason(error)}",
-                hint="check that this user may read the table's folder and that its _delta_log is whole",
-            ) from error
+            if isinstance(error, AnalysisException) and condition(error) in _ABSENT:
+                return None
+            raise _unusable(table, error) from error
         if history.remade:
             self._forget(table)
             return self._latest_version(table)
@@ -217,7 +225,8 @@ class DeltaDestination:
 
     def _history(self, table: str) -> DeltaHistory:
         if table not in self._histories:
-            self._histories[table] = DeltaHistory(self._spark, self._sql(table))
+            commits, folder = SparkCommits(self._spark, self._sql(table)), self._folder(table)
+            self._histories[table] = DeltaHistory(FolderCommits(folder, commits) if folder else commits)
         return self._histories[table]
 
     def _detail(self, table: str) -> _Detail:
@@ -226,10 +235,15 @@ class DeltaDestination:
         later = self._history(table).after(known.version) if known is not None else []
         if known is not None and all(entry.marker is not None for entry in later):
             return known
-        version = self._history(table).last_seen
-        row = self._spark.sql(f"DESCRIBE DETAIL {self._sql(table)}").collect()[0]
-        self._details[table] = _Detail(version, row["id"], row["location"], dict(row["properties"] or {}))
-        return self._details[table]
+        version, folder = self._history(table).last_seen, self._folder(table)
+        settings = settings_at(folder, version) if folder else None
+        if folder and settings:
+            detail = _Detail(version, settings.table_id, folder, settings.properties)
+        else:
+            row = self._spark.sql(f"DESCRIBE DETAIL {self._sql(table)}").collect()[0]
+            detail = _Detail(version, row["id"], folder or row["location"], dict(row["properties"] or {}))
+        self._details[table] = detail
+        return detail
 
     def _markers(self, table: str) -> DeltaMarkers:
         if table not in self._known:
@@ -243,13 +257,14 @@ class DeltaDestination:
         self._details.pop(table, None)
         self._known.pop(table, None)
         self._histories.pop(table, None)
+        self._frames.pop(table, None)
 
     def _tombstones(self, plan: Plan) -> DataFrame | None:
         if not isinstance(plan.shape, Merge) or plan.shape.tombstones is None:
             return None
         wanted = plan.shape.tombstones
         if plan.current is None:
-            return no_tombstones(self._spark, wanted)
+            return no_rows(self._spark, wanted.columns)
         self._forget_before[plan.table] = wanted.forget_before
         place = DeltaTombstones(self._spark, self._detail(plan.table).location)
         return place.valid(wanted, self._markers(plan.table))
@@ -266,7 +281,7 @@ class DeltaDestination:
         path = self._path(table)
         if path is None:
             if plan.current is not None:
-                path = self._detail(table).location
+                path = str(self._detail(table).location)
             else:
                 schema = self._sql(table).rpartition(".")[0]
                 self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -275,58 +290,38 @@ class DeltaDestination:
             path,
             lambda: self._latest_version(table),
             lambda: self._history(table),
-            lambda: self._detail(table).location,
+            lambda: str(self._detail(table).location),
         )
 
     def _at_version(self, table: str, version: int) -> DataFrame:
-        return self._spark.sql(f"SELECT * FROM {self._sql(table)} VERSION AS OF {version}")
+        """Kept from `inspect` to `prepare`: finding a version takes Delta longer than reading a small one."""
+        if self._frames.get(table, (None,))[0] != version:
+            frame = self._spark.sql(f"SELECT * FROM {self._sql(table)} VERSION AS OF {version}")
+            self._frames[table] = (version, frame)
+        return self._frames[table][1]
 
     def _refuse_foreign_files(self, table: str) -> None:
-        """Delta would happily start a table among somebody's files."""
         path = self._path(table)
         if path is None:
             return
-        literal = re.sub(r"([\\*?\[\]{}])", r"\\\1", path)  # load() takes a glob
-        try:
-            files = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal)
-            found = files.select("path").limit(1).collect()
-        except AnalysisException:  # nothing there
-            return
-        if found:
+        folder = self._folder(table)
+        found = found_by_spark(self._spark, path) if folder is None else found_in(folder)
+        if found is not None:
             raise NotATable(
-                f"{path}: holds files that are not a Delta table, such as {found[0]['path']}",
+                f"{path}: holds files that are not a Delta table, such as {found}",
                 hint="choose another folder or `table`, or move those files away",
             )
 
-    def _refuse_expiring_transactions(self, plan: Plan) -> None:
-        """The fence lives in Delta's transaction identifiers; they must never expire."""
-        name = "delta.setTransactionRetentionDuration"
-        if plan.current is not None and name in plan.current.properties:
-            raise Unsupported(
-                f"{plan.table}: table property {name} lets the fence against late writers expire",
-                hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{name}')",
-            )
 
-
-def _refuse_odd_names(plan: Plan) -> None:
-    properties = plan.table_properties if plan.current is None else plan.current.properties
-    if properties.get(_COLUMN_MAPPING, "none") != "none":
-        return
-    for column in plan.columns:
-        if bad := sorted(_FORBIDDEN_IN_NAMES & set(column.name)):
-            raise Unsupported(
-                f"column {column.name!r}: a Delta table cannot hold a name with {' '.join(map(repr, bad))}",
-                hint=f"rename it by a rule under `columns`: {{from: {column.name!r}, name: …}}; or set the "
-                f"table property {_COLUMN_MAPPING} to name",
-                facts={"column": column.name},
-            )
-
-
-def _refuse_changes_to_append_only(plan: Plan, counts: Counts) -> None:
-    changed = counts.updated + counts.closed + counts.deleted
-    if changed and plan.current is not None and plan.current.properties.get(_APPEND_ONLY) == "true":
-        raise Unsupported(
-            f"{plan.table}: the table only takes new rows ({_APPEND_ONLY}), but {changed} rows would be "
-            "changed or removed",
-            hint=f"use append_only or insert, or ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}')",
+def _unusable(table: str, error: Exception) -> TallymarkError:
+    if not isinstance(error, AnalysisException):
+        return DestinationError(
+            f"{table}: its Delta log cannot be read: {reason(error)}",
+            hint="check that this user may read the table's folder and that its _delta_log is whole",
         )
+    if condition(error).split(".")[0] in _ANOTHER_KIND:
+        return NotATable(
+            f"{table}: there is a view or a table of another format in its place",
+            hint="choose another `table`, or convert it to Delta",
+        )
+    return DestinationError(f"{table}: cannot be inspected: {reason(error)}")

@@ -1,7 +1,5 @@
-"""The commits of one Delta table, asked for as rarely as possible.
-
-DESCRIBE HISTORY runs a Spark job, while asking for a version that does not exist yet is answered from a
-listing of the log: so what was read once is kept, and read on only when the table has moved.
+"""The commits of one Delta table, asked for as rarely as possible: what was read once is kept, and read on
+only when the table has moved.
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Row, SparkSession
@@ -50,25 +49,40 @@ class HistoryEntry:
     read_version: int | None  # the version that the writer had seen
 
 
+class Commits(Protocol):
+    """Of one table, as its log has them now."""
+
+    def may_be_there(self) -> bool:
+        """False: there is no table."""
+
+    def newest(self, limit: int) -> list[HistoryEntry]:
+        """Newest first. As many as are asked for, unless the log holds no more. Raises Spark's own errors, as
+        when there is no table."""
+
+    def may_go_on(self, version: int) -> bool:
+        """Whether there are commits after this one. Certain only when it says no."""
+
+
 class DeltaHistory:
-    def __init__(self, spark: SparkSession, table_sql: str):
-        self._spark = spark
-        self._table_sql = table_sql
+    def __init__(self, commits: Commits):
+        self._commits = commits
         self._entries: list[HistoryEntry] = []  # without gaps, oldest first, ends with the last one seen
         self._reaches_back = False  # the log holds nothing older than the first of them
         self.remade = False  # another table is in the place of the one that was read before
 
     def look(self) -> int | None:
-        """The table's latest version now. Raises Spark's own errors, as when there is no table."""
-        if not self._entries or self._has_moved(self._entries[-1].version):
+        """The table's latest version now. Raises Spark's own errors, unless it is certain without Spark that
+        there is no table."""
+        if not self._entries and not self._commits.may_be_there():
+            return None
+        if not self._entries or self._commits.may_go_on(self._entries[-1].version):
             self.read()
         return self._entries[-1].version if self._entries else None
 
     def read(self) -> None:
         """Read on from the last commit seen."""
         known = self._entries[-1] if self._entries else None
-        rows = self._rows(_FEW_COMMITS, None if known is None else known.version)
-        entries = self._as_entries(rows)
+        entries = self._newest(_FEW_COMMITS, None if known is None else known.version)
         if known is None:
             self._entries = entries
             return
@@ -97,7 +111,7 @@ class DeltaHistory:
         """Commits after `version` up to the last one seen, oldest first."""
         if self._entries and self._entries[0].version > version + 1 and not self._reaches_back:
             seen = self._entries[-1].version
-            entries = self._as_entries(self._rows(2 * _FEW_COMMITS, version + 1))
+            entries = self._newest(2 * _FEW_COMMITS, version + 1)
             self._entries = [entry for entry in entries if entry.version <= seen]
         return [entry for entry in self._entries if entry.version > version]
 
@@ -112,29 +126,41 @@ class DeltaHistory:
         last = next((e for e in reversed(self._entries) if e.operation not in _MAINTENANCE), None)
         return last.marker.unique_by if last is not None and last.marker is not None else ()
 
-    def _has_moved(self, version: int) -> bool:
-        """Certain only when it says no."""
+    def _newest(self, limit: int, down_to: int | None) -> list[HistoryEntry]:
+        """The newest commits, oldest first: a few, or more if it takes more to reach `down_to`."""
+        while True:
+            entries = self._commits.newest(limit)
+            whole = len(entries) < limit or entries[-1].version == 0
+            if down_to is None or whole or entries[-1].version <= down_to:
+                self._reaches_back = self._reaches_back or whole
+                return entries[::-1]
+            limit = max(2 * limit, entries[0].version - down_to + 1)
+
+
+@dataclass(frozen=True)
+class SparkCommits:
+    """DESCRIBE HISTORY runs a Spark job, while asking for a version that does not exist yet is answered from
+    a listing of the log."""
+
+    spark: SparkSession
+    table_sql: str
+
+    def may_be_there(self) -> bool:
+        return True
+
+    def newest(self, limit: int) -> list[HistoryEntry]:
+        rows = self.spark.sql(f"DESCRIBE HISTORY {self.table_sql} LIMIT {limit}").collect()
+        return [self._with_restored_version(_entry(row), row) for row in rows]
+
+    def may_go_on(self, version: int) -> bool:
         try:
-            self._spark.sql(f"SELECT * FROM {self._table_sql} VERSION AS OF {version + 1}").schema  # noqa: B018
+            self.spark.sql(f"SELECT * FROM {self.table_sql} VERSION AS OF {version + 1}").schema  # noqa: B018
         except AnalysisException as error:
             latest = (error.getMessageParameters() or {}).get("latest")
             return condition(error) != "DELTA_VERSION_NOT_FOUND" or latest != str(version)
         except Exception:  # whatever it is: reading the history tells
             return True
         return True
-
-    def _rows(self, limit: int, down_to: int | None) -> list[Row]:
-        """The newest commits, newest first: a few, or more if it takes more to reach `down_to`."""
-        while True:
-            rows = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql} LIMIT {limit}").collect()
-            whole = len(rows) < limit or rows[-1]["version"] == 0
-            if down_to is None or whole or rows[-1]["version"] <= down_to:
-                self._reaches_back = self._reaches_back or whole
-                return rows
-            limit = max(2 * limit, rows[0]["version"] - down_to + 1)
-
-    def _as_entries(self, rows: list[Row]) -> list[HistoryEntry]:
-        return [self._with_restored_version(_entry(row), row) for row in reversed(rows)]
 
     def _with_restored_version(self, entry: HistoryEntry, row: Row) -> HistoryEntry:
         """RESTORE … TO TIMESTAMP names no version in the log: it is the last one up to that time."""
@@ -143,7 +169,7 @@ class DeltaHistory:
         at = datetime.fromisoformat(
             str(row["operationParameters"]["timestamp"]).strip('"').replace(" ", "T", 1)
         )
-        older = self._spark.sql(f"DESCRIBE HISTORY {self._table_sql}").collect()
+        older = self.spark.sql(f"DESCRIBE HISTORY {self.table_sql}").collect()
         versions = [r["version"] for r in older if r["timestamp"] <= at and r["version"] < entry.version]
         return replace(entry, restored_to=max(versions, default=0))
 
@@ -154,7 +180,7 @@ def _entry(row: Row) -> HistoryEntry:
     return HistoryEntry(
         version=row["version"],
         committed_at=aware(row["timestamp"]),
-        operation=row["operation"],
+        operation=row["operation"] or "",
         metrics=dict(row["operationMetrics"] or {}),
         marker=Marker.from_json(row["userMetadata"]),
         restored_to=int(restored) if restored not in (None, "null") else None,

@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from tallymark.errors import DestinationError
 
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
+COMMIT = re.compile(r"(\d{20})\.json")
+CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
 _BOOKKEEPING = {"commitInfo", "txn"}  # actions that say nothing about rows, columns or properties
 
 
@@ -43,7 +43,7 @@ def latest_version(folder: Path) -> int | None:
         return None
     except OSError as error:
         raise _unreadable(folder, error) from error
-    found = [_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names]
+    found = [COMMIT.fullmatch(name) or CHECKPOINT.fullmatch(name) for name in names]
     return max((int(match[1]) for match in found if match), default=None)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -24,7 +25,7 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import TableMarkers
 from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry, aware, held_versions, is_held
-from tallymark.destinations.spark_sql import delta_table, local_frame
+from tallymark.destinations.spark_sql import beside_data, delta_table, local_frame
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
 from tallymark.model.watermark import Watermark
@@ -44,10 +45,10 @@ class DeltaMarkers:
     """Remembers how far it has copied, so that a load that follows a look-up copies its marker without
     reading anything again."""
 
-    def __init__(self, spark: SparkSession, history: DeltaHistory, location: str, table_id: str):
+    def __init__(self, spark: SparkSession, history: DeltaHistory, location: str | Path, table_id: str):
         self._spark = spark
         self._history = history
-        self._path = f"{location.rstrip('/')}/_tallymark/applied"
+        self._path = beside_data(location, "applied")
         self._table_id = table_id
         self._copied_through: int | None = None  # None: not looked yet
         self._copied_restores: list[tuple[int, int]] = []
@@ -103,7 +104,7 @@ class DeltaMarkers:
         rows = [row for entry in entries for row in self._rows(entry)]
         if rows:
             frame = local_frame(self._spark, rows, _SCHEMA).coalesce(1)
-            frame.write.format("delta").mode("append").save(self._path)
+            frame.write.format("delta").mode("append").save(str(self._path))
         if entries:
             self._copied_through = entries[-1].version
             self._copied_restores = self._restores()

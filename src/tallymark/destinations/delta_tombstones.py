@@ -15,12 +15,19 @@ right after it. A process that dies between the two forgets the deletes of that 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.delta_markers import COMMIT_COLUMNS, DeltaMarkers
-from tallymark.destinations.spark_sql import delta_table, exact_timestamp, local_frame, quoted
+from tallymark.destinations.spark_sql import (
+    beside_data,
+    delta_table,
+    exact_timestamp,
+    no_rows,
+    quoted,
+)
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 
@@ -33,9 +40,9 @@ _PROPERTIES = {
 
 
 class DeltaTombstones:
-    def __init__(self, spark: SparkSession, location: str):
+    def __init__(self, spark: SparkSession, location: str | Path):
         self._spark = spark
-        self._path = f"{location.rstrip('/')}/_tallymark/tombstones"
+        self._path = beside_data(location, "tombstones")
 
     def valid(self, wanted: Tombstones, markers: DeltaMarkers) -> DataFrame:
         """Those of loads that the table holds, not older than the retention. Several for one key remain.
@@ -45,7 +52,7 @@ class DeltaTombstones:
         stored = delta_table(self._spark, self._path)
         names = {name.casefold() for name in stored.columns} if stored is not None else set()
         if stored is None or not {c.name.casefold() for c in wanted.columns} <= names:
-            return no_tombstones(self._spark, wanted)
+            return no_rows(self._spark, wanted.columns)
         loads = markers.commits().select(*(F.col(name).alias(_PREFIX + name) for name in COMMIT_COLUMNS))
         return (
             stored.where(F.col(_AS_OF) >= F.expr(exact_timestamp(wanted.forget_before)))
@@ -66,14 +73,10 @@ class DeltaTombstones:
         writer = stamped.coalesce(1).write.format("delta").mode("append").option("mergeSchema", "true")
         if delta_table(self._spark, self._path) is None:
             writer = writer.options(**_PROPERTIES)
-        writer.save(self._path)
+        writer.save(str(self._path))
 
     def forget(self, before: datetime) -> None:
         stored = delta_table(self._spark, self._path)
         old = f"{_AS_OF} < {exact_timestamp(before)}"
         if stored is not None and stored.where(old).limit(1).collect():
-            self._spark.sql(f"DELETE FROM delta.{quoted(self._path)} WHERE {old}").collect()
-
-
-def no_tombstones(spark: SparkSession, wanted: Tombstones) -> DataFrame:
-    return local_frame(spark, [], ", ".join(f"{quoted(c.name)} {c.type}" for c in wanted.columns))
+            self._spark.sql(f"DELETE FROM delta.{quoted(str(self._path))} WHERE {old}").collect()

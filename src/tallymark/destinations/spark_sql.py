@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -13,9 +14,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tallymark.model.sql_text import quoted
+from tallymark.model.table import Column
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+__all__ = [
+    "beside_data",
+    "condition",
+    "delta_table",
+    "exact_timestamp",
+    "local_frame",
+    "lost_connection",
+    "no_rows",
+    "quoted",
+    "quoted_list",
+    "reason",
+    "shares_files",
+]
 
 
 def quoted_list(names: Sequence[str]) -> str:
@@ -32,14 +46,37 @@ def local_frame(spark: SparkSession, rows: list[tuple[object, ...]], schema: str
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), fields)
 
 
-def delta_table(spark: SparkSession, path: str) -> DataFrame | None:
-    """None when it is not made yet."""
+def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
+    nothing = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in columns)
+    return spark.sql(f"SELECT {', '.join(nothing)} WHERE false")
+
+
+def shares_files(spark: SparkSession) -> bool:
+    """Whether a path means to Spark what it means to this process: neither on a Connect server, which may be
+    another machine, nor where Spark's paths are those of a store."""
     try:
-        stored = spark.read.format("delta").load(path)
+        java: Any = cast(Any, spark).sparkContext._jsc
+        return str(java.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")
+    except Exception:  # Spark Connect has no context
+        return False
+
+
+def delta_table(spark: SparkSession, path: str | Path) -> DataFrame | None:
+    """None when it is not made yet. A Path is one of this machine, where that shows without Spark."""
+    if isinstance(path, Path) and not (path / "_delta_log").is_dir():
+        return None
+    try:
+        stored = spark.read.format("delta").load(str(path))
         stored.columns  # noqa: B018 (Spark Connect looks at the table only here)
     except AnalysisException:
         return None
     return stored
+
+
+def beside_data(location: str | Path, name: str) -> str | Path:
+    """A table of Tallymark's own in the folder of a Delta table: it goes where that goes."""
+    inside = f"_tallymark/{name}"
+    return location / inside if isinstance(location, Path) else f"{location.rstrip('/')}/{inside}"
 
 
 def condition(error: BaseException) -> str:
