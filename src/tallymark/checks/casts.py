@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from tallymark.checks.text import Cast, from_text
+from tallymark.checks.text import Cast, Sql, double, from_text
+from tallymark.checks.text import type_text as simple_type_text
+from tallymark.model.sql_text import literal, named, options, quoted
 
 _WHOLE: dict[type[t.DataType], int] = {t.ByteType: 3, t.ShortType: 5, t.IntegerType: 10, t.LongType: 19}
 _FLOATING = (t.FloatType, t.DoubleType)
@@ -61,8 +61,8 @@ def lossless(source: t.DataType, target: t.DataType, pattern: str | None = None)
 
 def _bytes_to_text() -> Cast:
     return Cast(
-        lambda value: value.cast("string"),
-        lambda _, text: F.when(~F.is_valid_utf8(text), F.lit("not valid UTF-8")),
+        lambda value: f"CAST({value} AS string)",
+        lambda _, text: f"CASE WHEN NOT is_valid_utf8({text}) THEN 'not valid UTF-8' END",
     )
 
 
@@ -80,17 +80,16 @@ def _checked(source: t.DataType, target: t.DataType) -> Cast | None:
 
 
 def _there_and_back(source: t.DataType, target: t.DataType, reason: str) -> Cast:
-    def problem(value: Column, typed: Column) -> Column:
-        back = typed.try_cast(source)
-        lost = ~back.eqNullSafe(value)
+    def problem(value: Sql, typed: Sql) -> Sql:
+        lost = f"NOT (try_cast({typed} AS {type_text(source)}) <=> {value})"
         # Spark clamps the double 2^63 to the bigint 2^63-1, which then seems to come back unharmed.
         if isinstance(source, _FLOATING) and isinstance(target, t.LongType):
-            lost = lost | (value >= F.lit(_TWO_TO_63))
+            lost = f"({lost} OR {value} >= {double(_TWO_TO_63)})"
         if isinstance(source, t.LongType) and isinstance(target, _FLOATING):
-            lost = lost | (typed >= F.lit(_TWO_TO_63))
-        return F.when(value.isNotNull() & lost, F.lit(reason))
+            lost = f"({lost} OR {typed} >= {double(_TWO_TO_63)})"
+        return f"CASE WHEN {value} IS NOT NULL AND {lost} THEN {literal(reason)} END"
 
-    return Cast(lambda value: value.try_cast(target), problem)
+    return Cast(lambda value: f"try_cast({value} AS {type_text(target)})", problem)
 
 
 def _always_fits(source: t.DataType, target: t.DataType) -> bool:
@@ -123,49 +122,75 @@ def _always_fits(source: t.DataType, target: t.DataType) -> bool:
     return False
 
 
-def _promotion(source: t.DataType, target: t.DataType, path: str = "") -> Callable[[Column], Column]:
+def _promotion(source: t.DataType, target: t.DataType, path: str = "") -> Callable[[Sql], Sql]:
     """A cast that holds for every value, field by field: Spark's own casts structs by position."""
     if _same(source, target):
         return lambda value: value
     if _always_fits(source, target):
-        return lambda value: value.cast(target)
+        return lambda value: f"CAST({value} AS {type_text(target)})"
     match source, target:
         case ((t.StructType() | t.ArrayType() | t.MapType() | t.VariantType()), t.StringType()):
-            return lambda value: F.to_json(value, JSON_OPTIONS)
+            return lambda value: f"to_json({value}, {options(JSON_OPTIONS)})"
         case t.ArrayType(), t.ArrayType():
             element = _promotion(source.elementType, target.elementType, f"{path}[]")
-            return lambda value: F.transform(value, element)
+            return lambda value: _transformed("transform", value, element)
         case t.MapType(), t.MapType():
             key = _promotion(source.keyType, target.keyType, f"{path}.key")
             item = _promotion(source.valueType, target.valueType, f"{path}.value")
-            return lambda value: F.transform_values(
-                F.transform_keys(value, lambda k, _: key(k)), lambda _, v: item(v)
+            return lambda value: _transformed(
+                "transform_values", _transformed("transform_keys", value, key), item
             )
         case t.StructType(), t.StructType():
             return _struct(source, target, path)
     raise NoCast(source, target, path.lstrip("."))
 
 
-def _struct(source: t.StructType, target: t.StructType, path: str) -> Callable[[Column], Column]:
+def _transformed(function: str, value: Sql, promote: Callable[[Sql], Sql]) -> Sql:
+    """A function inside of another has arguments of the same names, and sees its own."""
+    arguments = {
+        "transform": "_tm_part",
+        "transform_keys": "(_tm_part, _tm_other)",
+        "transform_values": "(_tm_other, _tm_part)",
+    }
+    return f"{function}({value}, {arguments[function]} -> {promote('_tm_part')})"
+
+
+def _struct(source: t.StructType, target: t.StructType, path: str) -> Callable[[Sql], Sql]:
     """Fields match by name; one that the source lacks is NULL; one that the target lacks would be lost."""
     given = {field.name.casefold(): field for field in source.fields}
     wanted = {field.name.casefold() for field in target.fields}
     if extra := [field for name, field in given.items() if name not in wanted]:
         raise NoCast(extra[0].dataType, t.NullType(), f"{path}.{extra[0].name}".lstrip("."))
-    makers: list[Callable[[Column], Column]] = []
+    makers: list[Callable[[Sql], Sql]] = []
     for field in target.fields:
         found = given.get(field.name.casefold())
         makers.append(_missing(field) if found is None else _field(found, field, path))
-    return lambda value: F.when(value.isNotNull(), F.struct(*[make(value) for make in makers]))
+
+    def made(value: Sql) -> Sql:
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({', '.join(m(value) for m in makers)}) END"
+
+    return made
 
 
-def _missing(field: t.StructField) -> Callable[[Column], Column]:
-    return lambda _: F.lit(None).cast(field.dataType).alias(field.name)
+def _missing(field: t.StructField) -> Callable[[Sql], Sql]:
+    return lambda _: named(f"CAST(NULL AS {type_text(field.dataType)})", field.name)
 
 
-def _field(source: t.StructField, target: t.StructField, path: str) -> Callable[[Column], Column]:
+def _field(source: t.StructField, target: t.StructField, path: str) -> Callable[[Sql], Sql]:
     promote = _promotion(source.dataType, target.dataType, f"{path}.{source.name}")
-    return lambda value: promote(value.getField(source.name)).alias(target.name)
+    return lambda value: named(promote(f"{value}.{quoted(source.name)}"), target.name)
+
+
+def type_text(target: t.DataType) -> Sql:
+    match target:
+        case t.ArrayType():
+            return f"array<{type_text(target.elementType)}>"
+        case t.MapType():
+            return f"map<{type_text(target.keyType)},{type_text(target.valueType)}>"
+        case t.StructType():
+            fields = (f"{quoted(field.name)}:{type_text(field.dataType)}" for field in target.fields)
+            return f"struct<{','.join(fields)}>"
+    return simple_type_text(target)
 
 
 def _same(source: t.DataType, target: t.DataType) -> bool:

@@ -12,19 +12,18 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from tallymark.checks.casts import JSON_OPTIONS, NoCast, lossless
 from tallymark.checks.feed import Feed
 from tallymark.checks.rules import check_patterns, declared_type
-from tallymark.checks.text import Cast
+from tallymark.checks.text import Cast, Sql
 from tallymark.checks.types import parse_type
 from tallymark.config.pipeline import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
+from tallymark.model.sql_text import literal, named, options, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableShape, is_provenance
 
 CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
@@ -38,6 +37,8 @@ VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
 _PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
 _TECHNICAL_PREFIX = "_tm_"
 _NAMES_SHOWN, _NAME_SHOWN = 30, 60
+_REPLACEMENT = "\ufffd"  # in the place of bytes that a reader could not decode
+_NO_TEXT = "CAST(NULL AS string)"
 
 
 @dataclass(frozen=True)
@@ -240,99 +241,87 @@ def _judged(frame: DataFrame, source: t.StructType, targets: Sequence[_Target], 
     typed = [f"_tm_typed_{at}" for at in range(len(targets))]
     present = set(frame.columns)
     kept = [name for name in (*TECHNICAL_COLUMNS, POSITION, RECORD_ORDER, NO_CHANGE) if name in present]
-    provenance = [
-        F.col(name) if name in present else F.lit(None).cast("string").alias(name) for name in _PROVENANCE
-    ]
-    corrupt = F.col(CORRUPT) if CORRUPT in present else F.lit(None).cast("string")
-    cast = frame.select(
-        *[_quoted(name) for name in source.names],
+    texts = [name if name in present else f"{_NO_TEXT} AS {name}" for name in (*_PROVENANCE, CORRUPT)]
+    cast = frame.selectExpr(
+        *map(quoted, source.names),
         *kept,
-        *provenance,
-        corrupt.alias(CORRUPT),
-        *[_value(target).alias(name) for target, name in zip(targets, typed, strict=True)],
+        *texts,
+        *[f"{_value(target)} AS {name}" for target, name in zip(targets, typed, strict=True)],
     )
     operation = _operation(targets, typed, needs.feed)
     reasons = {
         f"_tm_reason_{at}": (target, reason)
         for at, (target, name) in enumerate(zip(targets, typed, strict=True))
-        if (reason := _reason(target, F.col(name), needs, operation)) is not None
+        if (reason := _reason(target, name, needs, operation)) is not None
     }
-    reasoned = cast.select("*", *[reason.alias(name) for name, (_, reason) in reasons.items()])
+    reasoned = cast.selectExpr("*", *[f"{reason} AS {name}" for name, (_, reason) in reasons.items()])
     problems = _problems({name: target for name, (target, _) in reasons.items()})
-    record = F.to_json(F.struct(*[_quoted(name) for name in source.names]), JSON_OPTIONS)
-    raw = F.when(F.size(PROBLEMS) > 0, F.coalesce(F.col(CORRUPT), record))
-    return reasoned.withColumn(PROBLEMS, problems).select(
-        *[F.col(name).alias(target.column.name) for target, name in zip(targets, typed, strict=True)],
+    record = f"to_json(struct({', '.join(map(quoted, source.names))}), {options(JSON_OPTIONS)})"
+    raw = f"CASE WHEN size({PROBLEMS}) > 0 THEN coalesce({CORRUPT}, {record}) END"
+    return reasoned.selectExpr("*", f"{problems} AS {PROBLEMS}").selectExpr(
+        *[named(name, target.column.name) for target, name in zip(targets, typed, strict=True)],
         *_PROVENANCE,
         *kept,
         PROBLEMS,
-        raw.alias(RAW),
+        f"{raw} AS {RAW}",
     )
 
 
-def _value(target: _Target) -> SparkColumn:
+def _value(target: _Target) -> Sql:
     if target.source is None or target.cast is None:
-        return F.lit(None).cast(target.column.type)
-    return target.cast.value(_quoted(target.source))
+        return f"CAST(NULL AS {target.column.type})"
+    return target.cast.value(quoted(target.source))
 
 
 # 3. judge
 
 
-def _problems(reasons: Mapping[str, _Target]) -> SparkColumn:
+def _problems(reasons: Mapping[str, _Target]) -> Sql:
     """The array is built for bad rows only: good ones cost the look at their reasons."""
-    corrupt = F.col(CORRUPT)
-    undecodable = F.contains(corrupt, F.lit("\ufffd"))
-    malformed = F.when(undecodable, F.lit("not valid UTF-8")).otherwise(F.lit("malformed record"))
-    judged = F.when(corrupt.isNotNull(), F.array(_problem("", malformed, corrupt)))
+    undecodable = f"contains({CORRUPT}, {literal(_REPLACEMENT)})"
+    malformed = f"CASE WHEN {undecodable} THEN 'not valid UTF-8' ELSE 'malformed record' END"
+    judged = f"WHEN {CORRUPT} IS NOT NULL THEN array({_problem('', malformed, CORRUPT)})"
     if reasons:
-        each = [F.when(F.col(name).isNotNull(), _found(x, name)) for name, x in reasons.items()]
+        each = [f"CASE WHEN {name} IS NOT NULL THEN {_found(x, name)} END" for name, x in reasons.items()]
         # Spark runs `array_compact` outside the code it generates for the stage. That keeps the method
         # for casts and reasons under the 8000 bytes above which the JVM does not compile it (ADR 4).
-        judged = judged.when(F.coalesce(*reasons).isNotNull(), F.array_compact(F.array(*each)))
-    return judged.otherwise(F.array().cast(PROBLEMS_TYPE))
+        judged += (
+            f" WHEN coalesce({', '.join(reasons)}) IS NOT NULL THEN array_compact(array({', '.join(each)}))"
+        )
+    return f"CASE {judged} ELSE CAST(array() AS {PROBLEMS_TYPE}) END"
 
 
-def _found(target: _Target, reason: str) -> SparkColumn:
-    value = F.lit(None) if target.source is None else _quoted(target.source)
-    return _problem(target.column.name, F.col(reason), value.cast("string"))
+def _found(target: _Target, reason: Sql) -> Sql:
+    value = "NULL" if target.source is None else quoted(target.source)
+    return _problem(target.column.name, reason, f"CAST({value} AS string)")
 
 
-def _operation(targets: Sequence[_Target], typed: Sequence[str], feed: Feed | None) -> SparkColumn | None:
+def _operation(targets: Sequence[_Target], typed: Sequence[str], feed: Feed | None) -> Sql | None:
     wanted = feed.operation_column.casefold() if feed else None
     found = (n for x, n in zip(targets, typed, strict=True) if x.column.name.casefold() == wanted)
-    return next((F.col(name) for name in found), None)
+    return next(found, None)
 
 
-def _reason(
-    target: _Target, typed: SparkColumn, needs: _Needs, operation: SparkColumn | None
-) -> SparkColumn | None:
+def _reason(target: _Target, typed: Sql, needs: _Needs, operation: Sql | None) -> Sql | None:
     if target.source is None or target.cast is None:
         return None
-    found: list[SparkColumn] = []
+    found: list[Sql] = []
     if target.cast.problem is not None:
-        found.append(target.cast.problem(_quoted(target.source), typed))
-    name, missing, feed = target.column.name.casefold(), typed.isNull(), needs.feed
+        found.append(target.cast.problem(quoted(target.source), typed))
+    name, missing, feed = target.column.name.casefold(), f"{typed} IS NULL", needs.feed
     if feed is not None:
         found += feed.problems(name, typed)
     if name in needs.keys:
         if feed is not None and operation is not None:
-            missing = missing & feed.needs_key(operation)
-        found.append(F.when(missing, F.lit("null key")))
+            missing = f"{missing} AND {feed.needs_key(operation)}"
+        found.append(f"CASE WHEN {missing} THEN 'null key' END")
     elif name in needs.values:
         if feed is not None and operation is not None:
-            missing = missing & feed.needs_values(operation)
-        found.append(F.when(missing, F.lit("required value is missing")))
-    return F.coalesce(*found) if found else None
+            missing = f"{missing} AND {feed.needs_values(operation)}"
+        found.append(f"CASE WHEN {missing} THEN 'required value is missing' END")
+    return f"coalesce({', '.join(found)})" if found else None
 
 
-def _problem(column: str, reason: SparkColumn, value: SparkColumn) -> SparkColumn:
-    return F.struct(
-        F.lit(column).alias("column"),
-        reason.alias("reason"),
-        F.substring(value, 1, VALUE_LENGTH).alias("value"),
-    )
-
-
-def _quoted(name: str) -> SparkColumn:
-    return F.col(f"`{name.replace('`', '``')}`")
+def _problem(column: str, reason: Sql, value: Sql) -> Sql:
+    shown = f"substring({value}, 1, {VALUE_LENGTH})"
+    return f"struct({literal(column)} AS `column`, {reason} AS reason, {shown} AS value)"

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
+from tallymark.checks.text import Sql
 from tallymark.model.settings import MergeSettings, Operation, Strategy
+from tallymark.model.sql_text import literals
 
 
 @dataclass(frozen=True)
@@ -48,31 +47,31 @@ class Feed:
         effective = () if self.effective_from is None else (self.effective_from,)
         return (self.operation_column, *self.sequence_by, *effective)
 
-    def problems(self, name: str, value: Column) -> Iterator[Column]:
+    def problems(self, name: str, value: Sql) -> Iterator[Sql]:
         """Of a value in column `name`, whatever the event does."""
         if _same(name, self.operation_column):
-            yield F.when(value.isNull(), F.lit("null operation"))
-            unknown = F.concat(F.lit("unknown operation '"), value.cast("string"), F.lit("'"))
-            yield F.when(~_code(value).isin(*self.known), unknown)
+            yield f"CASE WHEN {value} IS NULL THEN 'null operation' END"
+            unknown = f"concat('unknown operation ', chr(39), CAST({value} AS string), chr(39))"
+            yield f"CASE WHEN NOT ({_code(value)} IN ({literals(self.known)})) THEN {unknown} END"
         elif any(_same(name, column) for column in self.sequence_by):
-            yield F.when(value.isNull(), F.lit("null sequence"))
+            yield f"CASE WHEN {value} IS NULL THEN 'null sequence' END"
         elif self.effective_from is not None and _same(name, self.effective_from):
-            yield F.when(value.isNull(), F.lit("null effective time"))
+            yield f"CASE WHEN {value} IS NULL THEN 'null effective time' END"
 
-    def needs_key(self, operation: Column) -> Column:
+    def needs_key(self, operation: Sql) -> Sql:
         return _is_none_of(operation, self.truncates)
 
-    def needs_values(self, operation: Column) -> Column:
+    def needs_values(self, operation: Sql) -> Sql:
         return _is_none_of(operation, (*self.deletes, *self.truncates))
 
 
-def _is_none_of(operation: Column, codes: tuple[str, ...]) -> Column:
+def _is_none_of(operation: Sql, codes: tuple[str, ...]) -> Sql:
     """True for a missing operation: what else the row lacks is told too."""
-    return F.coalesce(~_code(operation).isin(*codes), F.lit(True)) if codes else F.lit(True)
+    return f"coalesce(NOT ({_code(operation)} IN ({literals(codes)})), true)" if codes else "true"
 
 
-def _code(operation: Column) -> Column:
-    return F.lower(F.trim(operation.cast("string")))
+def _code(operation: Sql) -> Sql:
+    return f"lower(trim(CAST({operation} AS string)))"
 
 
 def _same(one: str, other: str) -> bool:

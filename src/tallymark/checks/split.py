@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
@@ -19,6 +20,7 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.report import BadRow
 from tallymark.model.table import SOURCE_FILE
 
+_IS_BAD = f"size({PROBLEMS}) > 0"
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100
 _FIRST, _RECORDS, _BEFORE = "_tm_first", "_tm_records", "_tm_before"  # of a split
@@ -26,15 +28,20 @@ _FIRST, _RECORDS, _BEFORE = "_tm_first", "_tm_records", "_tm_before"  # of a spl
 
 @dataclass(frozen=True)
 class Checked:
-    """Valid inside `split` only: both frames read the persisted rows. `bad` has POSITION, the 1-based
-    place of the record in its file, beside PROBLEMS and RAW. `per_file` has the files with bad rows."""
+    """Valid inside `split` only: both frames read the persisted rows. `per_file` has the files with bad
+    rows."""
 
+    judged: DataFrame  # every record of the source
     good: DataFrame
-    bad: DataFrame
     total: int
     rejected: int
     per_file: dict[int, tuple[int, int]]  # position of the file in the batch → (rows, bad rows)
     source: t.StructType
+
+    @cached_property
+    def bad(self) -> DataFrame:
+        """Rows with POSITION, the 1-based place of the record in its file, beside PROBLEMS and RAW."""
+        return _with_position(self.judged, list(self.per_file))
 
 
 @contextmanager
@@ -72,30 +79,34 @@ def _first_bad(checked: Checked, limit: int) -> list[Row]:
 
 
 def _checked(frame: DataFrame, source: t.StructType) -> Checked:
-    is_bad = F.size(PROBLEMS) > 0
-    rows = frame.filter(~F.col(NO_CHANGE)) if NO_CHANGE in frame.columns else frame
-    counted = rows.groupBy(FILE_ORDER).agg(F.count("*").alias("rows"), F.count_if(is_bad).alias("bad"))
+    rows = frame.filter(f"NOT {NO_CHANGE}") if NO_CHANGE in frame.columns else frame
+    counted = rows.groupBy(FILE_ORDER).agg(
+        F.expr("count(*) AS `rows`"), F.expr(f"count_if({_IS_BAD}) AS bad")
+    )
     counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in counted.collect()}
     rejected = sum(bad for _, bad in counts.values())
-    with_bad_rows = {file: pair for file, pair in counts.items() if pair[1]}
-    kept = rows.filter(~is_bad) if rejected else rows
+    kept = rows.filter(f"NOT ({_IS_BAD})") if rejected else rows
     return Checked(
+        judged=frame,
         good=kept.drop(PROBLEMS, RAW, POSITION, RECORD_ORDER, NO_CHANGE),
-        bad=_with_position(frame, rows.filter(is_bad), list(with_bad_rows)),
         total=sum(number for number, _ in counts.values()),
         rejected=rejected,
-        per_file=with_bad_rows,
+        per_file={file: pair for file, pair in counts.items() if pair[1]},
         source=source,
     )
 
 
-def _with_position(frame: DataFrame, bad: DataFrame, files: Sequence[int]) -> DataFrame:
+def _with_position(frame: DataFrame, files: Sequence[int]) -> DataFrame:
     """Spark reads a large file in several splits and numbers the records within each; so a record's place
     in the file is its place in the split, after all records of the splits before."""
-    if POSITION in frame.columns:
+    names = frame.columns
+    bad = frame.filter(_IS_BAD)
+    if NO_CHANGE in names:
+        bad = bad.filter(f"NOT {NO_CHANGE}")
+    if POSITION in names:
         return bad
     order, records = ROW_ORDER, F.count("*")
-    if RECORD_ORDER in frame.columns:
+    if RECORD_ORDER in names:
         order, records = RECORD_ORDER, F.count_distinct(RECORD_ORDER)
     splits = (
         frame.filter(F.col(FILE_ORDER).isin(list(files)))

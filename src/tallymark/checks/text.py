@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql import types as t
+
+from tallymark.model.sql_text import literal
+
+Sql = str  # an expression of Spark SQL
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Cast:
     """`value` gives the typed value, NULL for NULL. `problem`, from source and typed value, gives the
     reason why it does not fit, NULL where it does; None: every value fits."""
 
-    value: Callable[[Column], Column]
-    problem: Callable[[Column, Column], Column] | None = None
+    value: Callable[[Sql], Sql]
+    problem: Callable[[Sql, Sql], Sql] | None = None
 
 
 _BLANKS = "".join(map(chr, (*range(1, 33), 127)))  # what Spark's casts trim
@@ -37,7 +37,7 @@ def from_text(target: t.DataType, pattern: str | None) -> Cast | None:
         return _by_pattern(target, pattern) if is_temporal(target) else None
     match target:
         case t.StringType() | t.BinaryType():
-            return Cast(lambda text: text.cast(target))
+            return Cast(lambda text: f"CAST({text} AS {type_text(target)})")
         case t.DecimalType():
             return _decimal(target)
         case t.FloatType() | t.DoubleType():
@@ -45,13 +45,16 @@ def from_text(target: t.DataType, pattern: str | None) -> Cast | None:
         case t.IntegralType() | t.BooleanType():
             return _parsed(target)
         case t.DateType():
-            return _parsed(target, lambda text, typed: ~(_plain_date(text, typed) | text.rlike(_ISO_DATE)))
+            return _parsed(
+                target, lambda text, typed: f"NOT ({_plain_date(text, typed)} OR {_like(text, _ISO_DATE)})"
+            )
         case t.TimestampType():
             return _parsed(
-                target, lambda text, typed: ~(_plain_timestamp(text, typed) | text.rlike(_ISO_TIMESTAMP))
+                target,
+                lambda text, typed: f"NOT ({_plain_timestamp(text, typed)} OR {_like(text, _ISO_TIMESTAMP)})",
             )
         case t.TimestampNTZType():
-            return _parsed(target, lambda text, _: ~text.rlike(_ISO_NTZ))
+            return _parsed(target, lambda text, _: f"NOT {_like(text, _ISO_NTZ)}")
     return None
 
 
@@ -59,108 +62,135 @@ def is_temporal(target: t.DataType) -> bool:
     return isinstance(target, t.DateType | t.TimestampType | t.TimestampNTZType)
 
 
+def type_text(target: t.DataType) -> Sql:
+    """`timestamp` alone is whatever the session takes it for."""
+    return "timestamp_ltz" if isinstance(target, t.TimestampType) else target.simpleString()
+
+
 def not_a(type_name: str) -> str:
     return f"not {'an' if type_name[0] in 'aeiou' else 'a'} {type_name}"
 
 
-def _parsed(target: t.DataType, strange: Callable[[Column, Column], Column] | None = None) -> Cast:
+def _try_cast(target: t.DataType) -> Callable[[Sql], Sql]:
+    return lambda text: f"try_cast({text} AS {type_text(target)})"
+
+
+def _parsed(target: t.DataType, strange: Callable[[Sql, Sql], Sql] | None = None) -> Cast:
     """`strange` refuses what Spark's cast is too kind to."""
-    reason = F.lit(not_a(target.simpleString()))
+    reason = not_a(target.simpleString())
 
-    def problem(text: Column, typed: Column) -> Column:
-        found = F.when(typed.isNull(), F.when(_has_text(text), reason))
-        return found if strange is None else found.when(strange(text, typed), reason)
+    def problem(text: Sql, typed: Sql) -> Sql:
+        more = "" if strange is None else f" WHEN {strange(text, typed)} THEN {literal(reason)}"
+        return f"CASE {_not_parsed(text, typed, reason)}{more} END"
 
-    return Cast(lambda text: text.try_cast(target), problem)
+    return Cast(_try_cast(target), problem)
 
 
 def _decimal(target: t.DecimalType) -> Cast:
     name = target.simpleString()
 
-    def problem(text: Column, typed: Column) -> Column:
-        point = F.instr(text, ".")
+    def problem(text: Sql, typed: Sql) -> Sql:
+        point = f"instr({text}, '.')"
         # Most numbers show at a glance that nothing is rounded; only the others are taken apart.
-        suspect = ((point > 0) & (F.length(text) - point > target.scale)) | _contains(text, "eE")
-        return F.when(typed.isNull(), F.when(_has_text(text), F.lit(not_a(name)))).when(
-            suspect & (_digits_behind_point(text) > target.scale), F.lit(f"{name} would round it")
+        long = f"{point} > 0 AND length({text}) - {point} > {target.scale}"
+        suspect = f"({long} OR {_contains(text, 'eE')})"
+        return (
+            f"CASE {_not_parsed(text, typed, not_a(name))} "
+            f"WHEN {suspect} AND {_digits_behind_point(text)} > {target.scale} "
+            f"THEN {literal(f'{name} would round it')} END"
         )
 
-    return Cast(lambda text: text.try_cast(target), problem)
+    return Cast(_try_cast(target), problem)
 
 
-def _digits_behind_point(text: Column) -> Column:
+def _digits_behind_point(text: Sql) -> Sql:
     """12.50e-3 needs 4: those written (2), less the exponent (-3), less the zeros at the end (1)."""
-    mantissa = F.regexp_extract(text, r"^([^eE]*)", 1)
-    exponent = F.regexp_extract(text, r"[eE]([+-]?\d+)", 1).try_cast("int")
-    written = F.length(F.regexp_extract(mantissa, r"\.(\d*)", 1))
-    zeros = F.length(F.regexp_extract(F.regexp_replace(mantissa, r"\D", ""), r"(0*)$", 1))
-    is_zero = ~mantissa.rlike("[^0\\W]")
-    return F.when(is_zero, F.lit(0)).otherwise(written - F.coalesce(exponent, F.lit(0)) - zeros)
+    mantissa = _extract(text, "^([^eE]*)")
+    exponent = _extract(text, r"[eE]([+-]?\d+)")
+    written = _extract(mantissa, r"\.(\d*)")
+    not_a_digit = literal(r"\D")
+    zeros = _extract(f"regexp_replace({mantissa}, {not_a_digit}, '')", "(0*)$")
+    not_zero = _like(mantissa, r"[^0\W]")
+    needed = f"length({written}) - coalesce(try_cast({exponent} AS int), 0) - length({zeros})"
+    return f"CASE WHEN NOT {not_zero} THEN 0 ELSE {needed} END"
 
 
 def _floating(target: t.DataType) -> Cast:
     """A fraction becomes the nearest value, as declared. What is refused: Java's suffixes and hex ('1d'),
     numbers too large or too small ('1e400' would be Infinity), whole numbers that would change digits."""
     name = target.simpleString()
-    exact_up_to = F.lit(float(2**24 if isinstance(target, t.FloatType) else 2**53))
+    exact_up_to = double(float(2**24 if isinstance(target, t.FloatType) else 2**53))
 
-    def problem(text: Column, typed: Column) -> Column:
-        infinite = F.abs(typed) == F.lit(float("inf"))
-        says_so = text.rlike(r"(?i)^\W*inf(inity)?\W*$")
-        vanished = (typed == 0) & text.rlike(r"^[^eE]*[1-9]")
-        changed = (
-            (F.abs(typed) >= exact_up_to)
-            & text.rlike(rf"^{_BLANK}[+-]?\d+{_BLANK}$")
-            & ~(typed.cast("string").try_cast("decimal(38,0)").eqNullSafe(text.try_cast("decimal(38,0)")))
-        )
-        suffix_or_hex = _contains(text, "dDfFxX") & ~says_so
+    def problem(text: Sql, typed: Sql) -> Sql:
+        infinite = f"abs({typed}) = double('Infinity')"
+        says_so = _like(text, r"(?i)^\W*inf(inity)?\W*$")
+        vanished = f"({typed} = 0 AND {_like(text, '^[^eE]*[1-9]')})"
+        whole = _like(text, rf"^{_BLANK}[+-]?\d+{_BLANK}$")
+        digits = f"try_cast(CAST({typed} AS string) AS decimal(38,0))"
+        same = f"({digits} <=> try_cast({text} AS decimal(38,0)))"
+        changed = f"(abs({typed}) >= {exact_up_to} AND {whole} AND NOT {same})"
+        suffix_or_hex = f"{_contains(text, 'dDfFxX')} AND NOT {says_so}"
         return (
-            F.when(typed.isNull(), F.when(_has_text(text), F.lit(not_a(name))))
-            .when(suffix_or_hex, F.lit(not_a(name)))
-            .when((infinite & ~says_so) | vanished | changed, F.lit(f"does not fit {name} without loss"))
+            f"CASE {_not_parsed(text, typed, not_a(name))} "
+            f"WHEN {suffix_or_hex} THEN {literal(not_a(name))} "
+            f"WHEN ({infinite} AND NOT {says_so}) OR {vanished} OR {changed} "
+            f"THEN {literal(f'does not fit {name} without loss')} END"
         )
 
-    return Cast(lambda text: text.try_cast(target), problem)
+    return Cast(_try_cast(target), problem)
 
 
 def _by_pattern(target: t.DataType, pattern: str) -> Cast:
     """A date is read as a timestamp first: a pattern with a time of day would else lose it."""
-    name = target.simpleString()
+    reason = f"{not_a(target.simpleString())} in the format {pattern}"
 
-    def moment(text: Column) -> Column:
-        return F.try_to_timestamp(_trimmed(text), F.lit(pattern))
+    def moment(text: Sql) -> Sql:
+        return f"try_to_timestamp({_trimmed(text)}, {literal(pattern)})"
 
-    def problem(text: Column, typed: Column) -> Column:
-        reason = F.lit(f"{not_a(name)} in the format {pattern}")
-        found = F.when(typed.isNull(), F.when(_has_text(text), reason))
+    def problem(text: Sql, typed: Sql) -> Sql:
+        more = ""
         if isinstance(target, t.DateType):
-            lost = typed.cast("timestamp") != moment(text)
-            return found.when(lost, F.lit("has a time of day, which a date would lose"))
-        return found
+            lost = f"CAST({typed} AS timestamp) <> {moment(text)}"
+            more = f" WHEN {lost} THEN 'has a time of day, which a date would lose'"
+        return f"CASE {_not_parsed(text, typed, reason)}{more} END"
 
-    return Cast(lambda text: moment(text).cast(target), problem)
+    return Cast(lambda text: f"CAST({moment(text)} AS {type_text(target)})", problem)
 
 
-def _plain_date(text: Column, typed: Column) -> Column:
+def double(value: float) -> Sql:
+    return f"{value!r}D"
+
+
+def _not_parsed(text: Sql, typed: Sql, reason: str) -> Sql:
+    """The first branch of a CASE."""
+    return f"WHEN {typed} IS NULL THEN CASE WHEN {_trimmed(text)} <> '' THEN {literal(reason)} END"
+
+
+def _plain_date(text: Sql, typed: Sql) -> Sql:
     """2026-11-01, without the cost of a regular expression, given that Spark could read it."""
-    dashes = (F.substring(text, 5, 1) == "-") & (F.substring(text, 8, 1) == "-")
-    return (F.length(text) == 10) & dashes & (typed >= F.lit("0001-01-01").cast("date"))
+    dashes = f"substring({text}, 5, 1) = '-' AND substring({text}, 8, 1) = '-'"
+    return f"(length({text}) = 10 AND {dashes} AND {typed} >= CAST('0001-01-01' AS date))"
 
 
-def _plain_timestamp(text: Column, typed: Column) -> Column:
+def _plain_timestamp(text: Sql, typed: Sql) -> Sql:
     """2026-11-01T10:20:30, with a zone or a fraction; up to 25 characters have no seventh digit of it."""
-    dashes = (F.substring(text, 5, 1) == "-") & (F.substring(text, 8, 1) == "-")
-    colons = (F.substring(text, 14, 1) == ":") & (F.substring(text, 17, 1) == ":")
-    return (F.length(text) <= 25) & dashes & colons & (typed >= F.lit("0001-01-01").cast("timestamp"))
+    dashes = f"substring({text}, 5, 1) = '-' AND substring({text}, 8, 1) = '-'"
+    colons = f"substring({text}, 14, 1) = ':' AND substring({text}, 17, 1) = ':'"
+    since = f"{typed} >= CAST('0001-01-01' AS timestamp)"
+    return f"(length({text}) <= 25 AND {dashes} AND {colons} AND {since})"
 
 
-def _contains(text: Column, letters: str) -> Column:
-    return reduce(or_, (F.contains(text, F.lit(letter)) for letter in letters))
+def _like(text: Sql, pattern: str) -> Sql:
+    return f"({text} RLIKE {literal(pattern)})"
 
 
-def _trimmed(text: Column) -> Column:
-    return F.btrim(text, F.lit(_BLANKS))
+def _extract(text: Sql, pattern: str) -> Sql:
+    return f"regexp_extract({text}, {literal(pattern)}, 1)"
 
 
-def _has_text(text: Column) -> Column:
-    return _trimmed(text) != ""
+def _contains(text: Sql, letters: str) -> Sql:
+    return "(" + " OR ".join(f"contains({text}, '{letter}')" for letter in letters) + ")"
+
+
+def _trimmed(text: Sql) -> Sql:
+    return f"btrim({text}, {literal(_BLANKS)})"

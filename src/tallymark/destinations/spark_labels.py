@@ -23,14 +23,13 @@ from tallymark.destinations.spark_relations import (
     cached,
     duplicate_rows,
     given_rows,
-    no_rows,
     same_match,
     spark_text,
     tally,
     tally_merge,
     written_rows,
 )
-from tallymark.destinations.spark_sql import quoted, quoted_list
+from tallymark.destinations.spark_sql import no_rows, quoted, quoted_list
 from tallymark.errors import PlanError, TiedRows
 from tallymark.model.plan import (
     FROM_BATCH,
@@ -44,6 +43,7 @@ from tallymark.model.plan import (
     ReplaceTable,
 )
 from tallymark.model.receipt import Counts
+from tallymark.model.sql_text import literals
 
 _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
 _SAMPLE = 5
@@ -75,8 +75,7 @@ class Labelled:
     tombstones: DataFrame | None = None  # None: the batch adds none
 
     def changed_rows(self, *labels: Label) -> DataFrame:
-        wanted = [str(label) for label in labels]
-        return self.rows.where(F.col(LABEL).isin(wanted)).drop(LABEL, FROM_BATCH)
+        return self.rows.where(f"{LABEL} IN ({literals(labels)})").drop(LABEL, FROM_BATCH)
 
     def sql(self) -> str:
         match self.plan.shape:
@@ -123,7 +122,7 @@ def labelled(
 ) -> Iterator[Labelled]:
     """`current` is the table at the plan's pinned version, or None when the load creates it."""
     removed = current if isinstance(plan.shape, Merge) and plan.shape.anew else None
-    table = current if current is not None and removed is None else no_rows(spark, plan)
+    table = current if current is not None and removed is None else no_rows(spark, plan.columns)
     with ExitStack() as cache:
         relations = Relations(spark, plan, incoming, table, tombstones, cache=cache)
         match plan.shape:

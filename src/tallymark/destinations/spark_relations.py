@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tallymark.destinations.rendering import render
-from tallymark.destinations.spark_sql import exact_timestamp, local_frame, quoted
+from tallymark.destinations.spark_sql import exact_timestamp, quoted
 from tallymark.model.plan import (
     COPIES,
     CURRENT,
@@ -27,6 +27,7 @@ from tallymark.model.plan import (
     Merge,
     Plan,
 )
+from tallymark.model.sql_text import literals
 from tallymark.model.table import Column
 
 _KIND, _WHAT, _OURS, _ROWS, _EXTRA = "_tm_kind", "_tm_what", "_tm_ours", "_tm_rows", "_tm_extra"
@@ -52,15 +53,7 @@ class Relations:
     cache: ExitStack = field(default_factory=ExitStack)  # closed by whoever made the relations
 
     def run(self, query: exp.Query) -> DataFrame:
-        self.incoming.createOrReplaceTempView("tm_incoming")
-        self.current.createOrReplaceTempView(self.current_view)
-        read: dict[str, exp.Expr] = {
-            INCOMING: exp.to_table("tm_incoming"),
-            CURRENT: exp.to_table(self.current_view),
-            TOMBSTONES: exp.to_table("tm_tombstones"),
-        }
-        if self.tombstones is not None:
-            self.tombstones.createOrReplaceTempView("tm_tombstones")
+        read: dict[str, exp.Expr] = {name: exp.to_table(view) for name, view in self._views.items()}
         query = query.copy()
         steps = query.args.pop("with_", None)
         for step in steps.expressions if steps is not None else ():
@@ -68,6 +61,16 @@ class Relations:
             shared = step.alias in self._read_several_times
             read[step.alias] = exp.to_table(self._step(step.alias, inner)) if shared else inner.subquery()
         return self.spark.sql(spark_text(_reading(query, read), self.plan))
+
+    @cached_property
+    def _views(self) -> dict[str, str]:
+        self.incoming.createOrReplaceTempView("tm_incoming")
+        self.current.createOrReplaceTempView(self.current_view)
+        views = {INCOMING: "tm_incoming", CURRENT: self.current_view}
+        if self.tombstones is not None:
+            self.tombstones.createOrReplaceTempView("tm_tombstones")
+            views[TOMBSTONES] = "tm_tombstones"
+        return views
 
     @cached_property
     def _read_several_times(self) -> frozenset[str]:
@@ -90,9 +93,8 @@ class Relations:
 
     def labels(self, merge: Merge) -> DataFrame:
         """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
-        rows = self.run(merge.labels)
-        written = [F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in self.plan.columns]
-        return rows.select(*written, LABEL, FROM_BATCH)
+        written = [_cast(quoted(column.name), column) for column in self.plan.columns]
+        return self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH)
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:
@@ -122,8 +124,8 @@ def _reading(query: exp.Query, relations: dict[str, exp.Expr]) -> exp.Query:
 def given_rows(plan: Plan, incoming: DataFrame) -> DataFrame:
     """The batch under the table's names and in its types."""
     by_name = {name.casefold(): name for name in incoming.columns}
-    given = [F.col(quoted(by_name[c.name.casefold()])).cast(c.type).alias(c.name) for c in plan.given]
-    return incoming.select(*given, *(name for name in TECHNICAL_COLUMNS if name in by_name))
+    given = [_cast(quoted(by_name[column.name.casefold()]), column) for column in plan.given]
+    return incoming.selectExpr(*given, *(name for name in TECHNICAL_COLUMNS if name in by_name))
 
 
 def written_rows(columns: Iterable[Column], rows: DataFrame) -> DataFrame:
@@ -132,19 +134,17 @@ def written_rows(columns: Iterable[Column], rows: DataFrame) -> DataFrame:
     selected = []
     for column in columns:
         source = by_name.get(column.name.casefold())
-        value = F.lit(None) if source is None else F.col(quoted(source))
-        selected.append(value.cast(column.type).alias(column.name))
-    return rows.select(*selected)
+        selected.append(_cast("NULL" if source is None else quoted(source), column))
+    return rows.selectExpr(*selected)
 
 
-def no_rows(spark: SparkSession, plan: Plan) -> DataFrame:
-    return local_frame(spark, [], ", ".join(f"{quoted(c.name)} {c.type}" for c in plan.columns))
+def _cast(value: str, column: Column) -> str:
+    return f"CAST({value} AS {column.type}) AS {quoted(column.name)}"
 
 
 def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
     """Null-safe, of two aliased frames."""
-    pairs = ((F.col(f"{left}.{quoted(c)}"), F.col(f"{right}.{quoted(c)}")) for c in columns)
-    return reduce(SparkColumn.__and__, (mine.eqNullSafe(theirs) for mine, theirs in pairs))
+    return F.expr(" AND ".join(f"{left}.{quoted(c)} <=> {right}.{quoted(c)}" for c in columns))
 
 
 @contextmanager
@@ -208,26 +208,29 @@ def tally_merge(
 
 def duplicate_rows(keys: DataFrame) -> tuple[int, int]:
     """How many matches occur several times, and how many rows of the table they are."""
-    row = keys.agg(F.count("*").alias("keys"), F.sum(COPIES).alias("rows")).collect()[0]
+    row = keys.selectExpr("count(*) AS `keys`", f"sum({COPIES}) AS `rows`").collect()[0]
     return int(row["keys"]), int(row["rows"] or 0)
 
 
 def _label_lines(rows: DataFrame, match: tuple[str, ...]) -> DataFrame:
-    unmatchable = reduce(SparkColumn.__or__, (F.col(quoted(c)).isNull() for c in match))
-    found_by_match = F.col(LABEL).isin([str(label) for label in _FOUND_BY_MATCH])
-    grouped = rows.groupBy(F.col(LABEL).alias(_WHAT), F.col(FROM_BATCH).alias(_OURS))
-    counted = grouped.agg(F.count("*").alias(_ROWS), F.count_if(unmatchable & found_by_match).alias(_EXTRA))
-    return counted.select(F.lit("label").alias(_KIND), _WHAT, _OURS, _ROWS, _EXTRA)
+    unmatchable = " OR ".join(f"{quoted(column)} IS NULL" for column in match)
+    found_by_match = f"{LABEL} IN ({literals(_FOUND_BY_MATCH)})"
+    counted = rows.groupBy(LABEL, FROM_BATCH).agg(
+        F.expr(f"count(*) AS {_ROWS}"),
+        F.expr(f"count_if(({unmatchable}) AND {found_by_match}) AS {_EXTRA}"),
+    )
+    return counted.selectExpr(
+        f"'label' AS {_KIND}", f"{LABEL} AS {_WHAT}", f"{FROM_BATCH} AS {_OURS}", _ROWS, _EXTRA
+    )
 
 
 def _line(kind: str, rows: DataFrame, what: str = "") -> DataFrame:
-    count = rows.agg(F.count("*").alias(_ROWS))
-    return count.select(
-        F.lit(kind).alias(_KIND),
-        F.lit(what).alias(_WHAT),
-        F.lit(False).alias(_OURS),
-        _ROWS,
-        F.lit(0).cast("bigint").alias(_EXTRA),
+    return rows.selectExpr(
+        f"'{kind}' AS {_KIND}",
+        f"'{what}' AS {_WHAT}",
+        f"false AS {_OURS}",
+        f"count(*) AS {_ROWS}",
+        f"0L AS {_EXTRA}",
     )
 
 

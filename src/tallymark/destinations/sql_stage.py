@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -27,21 +26,23 @@ def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:
     selected = []
     for column in staged_columns(plan):
         source = by_name[column.name.casefold()]
-        value = _in_order(F.col(quoted(source.name)), source.dataType.simpleString())
-        selected.append(_converted(value, source.dataType.simpleString(), column.type).alias(column.name))
-    return incoming.select(*selected)
+        given = source.dataType.simpleString()
+        value = _in_order(quoted(source.name), given)
+        selected.append(f"{_converted(value, given, column.type)} AS {quoted(column.name)}")
+    return incoming.selectExpr(*selected)
 
 
-def _in_order(value: SparkColumn, given: str) -> SparkColumn:
+def _in_order(value: str, given: str) -> str:
     """Maps are the same whatever the order of their entries; in a database they are compared with it."""
-    return F.map_from_entries(F.array_sort(F.map_entries(value))) if given.startswith("map<") else value
+    return f"map_from_entries(array_sort(map_entries({value})))" if given.startswith("map<") else value
 
 
-def _converted(value: SparkColumn, given: str, wanted: str) -> SparkColumn:
+def _converted(value: str, given: str, wanted: str) -> str:
     if wanted == JSON_TYPE:
         # Without the option a field that is NULL would vanish, and with it the difference to a missing one.
-        return F.to_json(value, {"ignoreNullFields": "false"}) if parse_type(given).is_nested else value
-    return value.cast("string" if wanted == "void" else wanted)
+        is_nested = parse_type(given).is_nested
+        return f"to_json({value}, map('ignoreNullFields', 'false'))" if is_nested else value
+    return f"CAST({value} AS {'string' if wanted == 'void' else wanted})"
 
 
 def arrow_tables(frame: DataFrame, total: int) -> Iterator[pa.Table]:

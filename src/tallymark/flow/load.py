@@ -15,6 +15,7 @@ from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
+from tallymark.destinations.spark_sql import exact_timestamp
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
 from tallymark.flow.job import Job
 from tallymark.flow.pins import pin_of
@@ -27,6 +28,7 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Step
 from tallymark.model.settings import MergeSettings, Strategy
+from tallymark.model.sql_text import literal
 from tallymark.model.table import (
     INGESTED_AT,
     JSON_TYPE,
@@ -162,14 +164,14 @@ def _read_frame(job: Job, batch: Batch) -> SourceFrame:
 def _in_order(frame: DataFrame, batch: Batch) -> SourceFrame:
     """The rows of a DataFrame are in no file; their order is the one in which Spark gives them."""
     columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema.fields)
-    technical = frame.select(
+    technical = frame.selectExpr(
         "*",
-        F.lit(0).alias(FILE_ORDER),
-        F.lit(0).cast("bigint").alias(ROW_BLOCK),
-        F.monotonically_increasing_id().alias(ROW_ORDER),
-        F.lit(None).cast("string").alias(CORRUPT),
-        F.lit(batch.files[0].content_hash).alias(SOURCE_FILE_HASH),
-        F.lit(batch.files[0].path).alias(SOURCE_FILE),
+        f"0 AS {FILE_ORDER}",
+        f"0L AS {ROW_BLOCK}",
+        f"monotonically_increasing_id() AS {ROW_ORDER}",
+        f"CAST(NULL AS string) AS {CORRUPT}",
+        f"{literal(batch.files[0].content_hash)} AS {SOURCE_FILE_HASH}",
+        f"{literal(batch.files[0].path)} AS {SOURCE_FILE}",
     )
     return SourceFrame(technical, columns, batch.files)
 
@@ -247,7 +249,8 @@ def _conformed(job: Job, batch: Batch, source: SourceFrame, current: TableShape 
         feed=Feed.of(settings),
     )
     # Without `provenance` these columns are only not written: bad rows are told by their file all the same.
-    frame = rows.frame.withColumn(INGESTED_AT, F.lit(batch.as_of).cast("timestamp"))
+    ingested_at = F.expr(f"CAST({exact_timestamp(batch.as_of)} AS timestamp)")
+    frame = rows.frame.withColumn(INGESTED_AT, ingested_at)
     return Conformed(frame, rows.columns, rows.source)
 
 

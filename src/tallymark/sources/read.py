@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType
@@ -15,10 +14,11 @@ from tallymark.config.pipeline import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.sql_text import literal, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, is_provenance
 from tallymark.sources.failures import spark_failure, unreadable_from
 from tallymark.sources.formats import READERS, TEXTUAL, format_of
-from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request, as_text, named
+from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request
 from tallymark.sources.locations import as_reported
 
 __all__ = ["CORRUPT", "SourceFrame", "read_files", "refuse_reserved", "unreadable_from"]
@@ -74,41 +74,42 @@ def refuse_reserved(name: str) -> None:
 def _with_undecodable_rows(frame: DataFrame, types: dict[str, DataType]) -> DataFrame:
     """Readers put U+FFFD where bytes do not decode. Such a row is malformed: loaded, it would be a guess."""
     texts = [
-        named(name) if isinstance(kind, StringType) else named(name).cast("string")
+        quoted(name) if isinstance(kind, StringType) else f"CAST({quoted(name)} AS string)"
         for name, kind in types.items()
         if isinstance(kind, StringType) or kind.typeName() in ("struct", "array", "map")
     ]
     if not texts:
         return frame
-    broken = F.concat_ws("", *texts).contains(_REPLACEMENT)
-    row = texts[0] if len(types) == 1 else as_text([named(name) for name in types])
-    return frame.withColumn(CORRUPT, F.coalesce(F.col(CORRUPT), F.when(broken, row)))
+    broken = f"contains(concat_ws('', {', '.join(texts)}), {literal(_REPLACEMENT)})"
+    row = texts[0] if len(types) == 1 else f"to_json(struct({', '.join(map(quoted, types))}))"
+    return frame.withColumn(CORRUPT, F.expr(f"coalesce({CORRUPT}, CASE WHEN {broken} THEN {row} END)"))
 
 
 def _with_files(
     spark: SparkSession, frame: DataFrame, names: Sequence[str], files: Sequence[SourceFile]
 ) -> DataFrame:
     """Joins the rows with their files on the path as Spark spells it, which costs nothing per row."""
-    source = [named(name) for name in names]
     if len(files) == 1:
         file = files[0]
-        return frame.select(
-            *source, *_positions(F.lit(0)), F.lit(file.content_hash).alias(SOURCE_FILE_HASH),
-            F.lit(file.path).alias(SOURCE_FILE),
-        )  # fmt: skip
+        return frame.selectExpr(
+            *map(quoted, names),
+            *_positions("0"),
+            f"{literal(file.content_hash)} AS {SOURCE_FILE_HASH}",
+            f"{literal(file.path)} AS {SOURCE_FILE}",
+        )
     joined = frame.join(F.broadcast(_file_table(spark, files)), PATH, "left")
     # A row of a file that nobody asked for, or whose name is spelled otherwise, must not vanish.
-    stranger = F.raise_error(F.concat(F.lit("a row of an unknown file: "), PATH))
-    number = F.coalesce(F.col(FILE_ORDER), stranger.cast("int"))
-    return joined.select(*source, *_positions(number), SOURCE_FILE_HASH, SOURCE_FILE)
+    stranger = f"CAST(raise_error(concat('a row of an unknown file: ', {PATH})) AS int)"
+    number = f"coalesce({FILE_ORDER}, {stranger})"
+    return joined.selectExpr(*map(quoted, names), *_positions(number), SOURCE_FILE_HASH, SOURCE_FILE)
 
 
-def _positions(file_order: Expression) -> list[Expression]:
+def _positions(file_order: str) -> list[str]:
     return [
-        file_order.cast("int").alias(FILE_ORDER),
-        F.col(ROW_BLOCK).cast("bigint").alias(ROW_BLOCK),
-        F.col(ROW_ORDER).cast("bigint").alias(ROW_ORDER),
-        F.col(CORRUPT).cast("string").alias(CORRUPT),
+        f"CAST({file_order} AS int) AS {FILE_ORDER}",
+        f"CAST({ROW_BLOCK} AS bigint) AS {ROW_BLOCK}",
+        f"CAST({ROW_ORDER} AS bigint) AS {ROW_ORDER}",
+        f"CAST({CORRUPT} AS string) AS {CORRUPT}",
     ]
 
 

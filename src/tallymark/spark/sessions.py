@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from tallymark.config.project import SparkConfig
@@ -18,6 +19,7 @@ from tallymark.spark import connect, jvm
 from tallymark.spark.jars import DELTA_PACKAGE
 from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
 
+_BETWEEN = "\x1f"  # settings: a character that none of them has
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
 # They mark a commit as the caller's. On a session of ours, Delta would skip or mislabel our own commits.
 _NEVER_INHERITED = frozenset(
@@ -119,8 +121,8 @@ class Sessions:
         return session
 
     def _dress(self, session: SparkSession, root: SparkSession) -> None:
-        has = session.conf.getAll
-        inherited = {key: value for key, value in root.conf.getAll.items() if key not in _NEVER_INHERITED}
+        has = _settings(session)
+        inherited = {key: value for key, value in _settings(root).items() if key not in _NEVER_INHERITED}
         wanted = {**inherited, **self._user, **REQUIRED}
         for key, value in wanted.items():
             if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
@@ -139,6 +141,17 @@ def _require_delta(session: SparkSession) -> None:
             hint=f"start it with spark.jars.packages={DELTA_PACKAGE}, "
             f"spark.sql.extensions={DELTA_EXTENSION} and spark.sql.catalog.spark_catalog={DELTA_CATALOG}",
         )
+
+
+def _settings(session: SparkSession) -> dict[str, str]:
+    """PySpark asks the JVM for every key and every value alone: hundreds of calls."""
+    if connect.is_connect_session(session):
+        return session.conf.getAll
+    held = cast(Any, session.conf)._jconf.getAllAsJava()
+    held_values = JavaObject.__getattr__(held, "values")  # not the method of a Python mapping
+    join = cast(Any, session)._jvm.String.join
+    keys, values = (str(join(_BETWEEN, part)).split(_BETWEEN) for part in (held.keySet(), held_values()))
+    return dict(zip(keys, values, strict=True)) if len(keys) == len(values) else dict(held)
 
 
 def _is_stopped(session: SparkSession) -> bool:

@@ -28,7 +28,16 @@ from tallymark.errors import UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.sources.avro import writer_schema
 from tallymark.sources.failures import blame, unreadable_from
-from tallymark.sources.formats.scan import Options, Request, load, named, options_for, positioned, united
+from tallymark.sources.formats.scan import (
+    Options,
+    Request,
+    load,
+    named,
+    options_for,
+    positioned,
+    positioned_as_it_is,
+    united,
+)
 from tallymark.sources.stores import stores_of
 
 Group = tuple[StructType, list[SourceFile]]
@@ -68,7 +77,7 @@ def _read_merging(request: Request, spark_format: str) -> DataFrame | None:
             probe = _probe(request, spark_format, options)
             raise blame(error, request.files, probe) from error
         return _unite(request, spark_format, options, _by_schema(request, spark_format, options))
-    return positioned(merged, [named(name) for name in merged.columns])
+    return positioned_as_it_is(merged, merged.columns)
 
 
 def _refuse_empty(request: Request, title: str) -> None:

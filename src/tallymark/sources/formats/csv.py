@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
+from tallymark.model.sql_text import quoted
 from tallymark.sources.encodings import is_wide, java_name
 from tallymark.sources.formats.scan import (
     CORRUPT,
@@ -21,9 +21,8 @@ from tallymark.sources.formats.scan import (
     Request,
     is_on,
     load,
-    named,
     options_for,
-    positioned,
+    positioned_as_it_is,
     united,
 )
 from tallymark.sources.heads import Dialect, first_records
@@ -38,10 +37,9 @@ def read(request: Request) -> DataFrame | None:
     for names, files in _by_columns(request, options).items():
         fields = [StructField(name, StringType()) for name in (*names, CORRUPT)]
         frame = load(request, "csv", options, files, StructType(fields))
-        columns = [named(name) for name in names]
         # Spark refuses a query on the corrupt column alone, so another one goes with it.
-        corrupt = F.when(F.col(CORRUPT).isNotNull(), F.coalesce(F.col(CORRUPT), columns[0]))
-        frames.append(positioned(frame, columns, corrupt))
+        corrupt = f"CASE WHEN {CORRUPT} IS NOT NULL THEN coalesce({CORRUPT}, {quoted(names[0])}) END"
+        frames.append(positioned_as_it_is(frame, names, corrupt))
     return united(frames)
 
 

@@ -18,11 +18,13 @@ from tallymark.config.pipeline import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
+from tallymark.model.sql_text import quoted
 from tallymark.sources.locations import for_reader, is_local
 
 CORRUPT = "_tm_corrupt"  # the raw text of a malformed record, else NULL
 PATH = "_tm_path"  # the file as Spark spells it
 ABSENT = "_tm_absent"  # a field that no record has
+_METADATA = "_metadata"  # of Spark's own, about the file that a row comes from
 SCAN_COLUMNS = (CORRUPT, PATH, ROW_BLOCK, ROW_ORDER)
 
 # These would leave out rows or files without a word, and the files would count as loaded.
@@ -100,13 +102,26 @@ def load(
 
 def positioned(frame: DataFrame, columns: Sequence[Column], corrupt: Column | None = None) -> DataFrame:
     """Adds the position at the scan itself, before anything can move rows."""
-    metadata = frame.metadataColumn("_metadata")  # also when the file has a column of that name
+    metadata = frame.metadataColumn(_METADATA)  # also when the file has a column of that name
     return frame.select(
         *columns,
         (F.lit(None) if corrupt is None else corrupt).cast("string").alias(CORRUPT),
         metadata["file_path"].alias(PATH),
         metadata["file_block_start"].alias(ROW_BLOCK),
         F.monotonically_increasing_id().alias(ROW_ORDER),
+    )
+
+
+def positioned_as_it_is(frame: DataFrame, names: Sequence[str], corrupt: str = "NULL") -> DataFrame:
+    """The same of columns that nothing is done to; `corrupt` is SQL."""
+    if any(name.casefold() == _METADATA for name in names):
+        return positioned(frame, [named(name) for name in names], F.expr(corrupt))
+    return frame.selectExpr(
+        *map(quoted, names),
+        f"CAST({corrupt} AS string) AS {CORRUPT}",
+        f"{_METADATA}.file_path AS {PATH}",
+        f"{_METADATA}.file_block_start AS {ROW_BLOCK}",
+        f"monotonically_increasing_id() AS {ROW_ORDER}",
     )
 
 
@@ -118,7 +133,7 @@ def united(frames: Sequence[DataFrame]) -> DataFrame | None:
 
 
 def named(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
 
 
 def as_text(columns: Sequence[Column]) -> Column:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tallymark.errors import SourceError
 from tallymark.sources.formats.inferred import infer
-from tallymark.sources.formats.scan import ABSENT, CORRUPT, Request, named, options_for, positioned
+from tallymark.sources.formats.scan import ABSENT, CORRUPT, Request, options_for, positioned_as_it_is
 
 
 def read(request: Request) -> DataFrame | None:
@@ -22,5 +21,6 @@ def read(request: Request) -> DataFrame | None:
     found = infer(request, "xml", options)
     if found is None:
         return None
-    corrupt = F.coalesce(F.col(CORRUPT), F.col(ABSENT))
-    return positioned(found.read(found.fields), [named(field.name) for field in found.fields], corrupt)
+    corrupt = f"coalesce({CORRUPT}, {ABSENT})"
+    names = [field.name for field in found.fields]
+    return positioned_as_it_is(found.read(found.fields), names, corrupt)
