@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tallymark.model.session import SHARES_FILES
 from tallymark.model.sql_text import quoted
 from tallymark.model.table import Column
 
@@ -52,13 +53,7 @@ def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
 
 
 def shares_files(spark: SparkSession) -> bool:
-    """Whether a path means to Spark what it means to this process: neither on a Connect server, which may be
-    another machine, nor where Spark's paths are those of a store."""
-    try:
-        java: Any = cast(Any, spark).sparkContext._jsc
-        return str(java.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")
-    except Exception:  # Spark Connect has no context
-        return False
+    return spark.conf.get(SHARES_FILES, "false") == "true"
 
 
 def delta_table(spark: SparkSession, path: str | Path) -> DataFrame | None:

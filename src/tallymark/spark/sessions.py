@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
+from tallymark.model.session import SHARES_FILES
 from tallymark.spark import connect, jvm
 from tallymark.spark.jars import DELTA_PACKAGE
 from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
@@ -129,6 +130,15 @@ class Sessions:
                 continue
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
+        if _shares_files(root):
+            session.conf.set(SHARES_FILES, "true")
+
+
+def _shares_files(root: SparkSession) -> bool:
+    if connect.is_connect_session(root):
+        return False
+    hadoop = cast(Any, root.sparkContext)._jsc.hadoopConfiguration()
+    return str(hadoop.get("fs.defaultFS")).startswith("file:")
 
 
 def _require_delta(session: SparkSession) -> None:
