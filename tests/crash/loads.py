@@ -55,6 +55,7 @@ class Loads:
                 run_id=ledger.start_run(project.name, "run", host="crash", pid=0),
                 clock=self._now,
                 on_event=lambda event: None,
+                options={},
             )
             with watched_spark(hook) if watches_spark else nullcontext():
                 return work(watched_job(job, hook))
