@@ -96,8 +96,8 @@ class Bench:
         self.sequence += 1
         plan = self.plan(settings, schema, anew=anew)
         frame = self.incoming(schema, rows)
-        self._look(plan, frame)
-        with self.destination.prepare(plan, frame) as prepared:
+        self._look(plan, frame, len(rows))
+        with self.destination.prepare(plan, frame, rows=len(rows)) as prepared:
             counts = prepared.counts
             assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
@@ -107,12 +107,12 @@ class Bench:
         self.commits.append(commit)
         return counts
 
-    def _look(self, plan: Plan, frame: DataFrame) -> None:
+    def _look(self, plan: Plan, frame: DataFrame, rows: int) -> None:
         """A load does what a plan on the same state said. Spark's own destinations compute both by the same
         code, and a second time would cost seconds."""
         self.planned = None
         if self.destination.capabilities.locks_while_loading:
-            with self.destination.prepare(plan, frame, for_commit=False) as looked_at:
+            with self.destination.prepare(plan, frame, rows=rows, for_commit=False) as looked_at:
                 self.planned = looked_at.counts
 
     def rows(self) -> list[Row]:

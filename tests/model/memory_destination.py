@@ -164,7 +164,7 @@ class MemoryDestination:
 
     @contextmanager
     def prepare(
-        self, plan: Plan, incoming: tuple[Row, ...], *, for_commit: bool = True
+        self, plan: Plan, incoming: tuple[Row, ...], *, rows: int | None = None, for_commit: bool = True
     ) -> Iterator[MemoryPrepared]:
         table = self.tables[plan.table]
         seen = int(plan.current.version) if plan.current else 0

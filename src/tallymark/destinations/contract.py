@@ -183,10 +183,11 @@ class Destination(Protocol):
         for what cannot be stored without loss."""
 
     def prepare(
-        self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True
+        self, plan: Plan, incoming: DataFrame, *, rows: int | None = None, for_commit: bool = True
     ) -> AbstractContextManager[Prepared]:
         """`incoming` has the batch's columns in the types that the plan was built for, and the technical
-        columns of `model.plan`; it is cached by the caller and may be read several times. `for_commit`
+        columns of `model.plan`; it is cached by the caller and may be read several times. `rows` is how many
+        the caller has counted in it, if so; what is then counted of their effect must agree. `for_commit`
         may lock the table against other writers until the end; a plan that is only looked at does not."""
 
     def settle(self, table: str) -> None: ...

@@ -128,7 +128,9 @@ class DeltaDestination:
         return spark_type
 
     @contextmanager
-    def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
+    def prepare(
+        self, plan: Plan, incoming: DataFrame, *, rows: int | None = None, for_commit: bool = True
+    ) -> Iterator[Prepared]:
         """Locks nothing: a commit looks whether the table moved."""
         if for_commit:
             self._refuse_gone_back(plan)

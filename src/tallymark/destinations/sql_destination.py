@@ -80,7 +80,9 @@ class SqlDestination:
         return self._engine.spark_type(self._engine.native_type(spark_type))
 
     @contextmanager
-    def prepare(self, plan: Plan, incoming: DataFrame, *, for_commit: bool = True) -> Iterator[Prepared]:
+    def prepare(
+        self, plan: Plan, incoming: DataFrame, *, rows: int | None = None, for_commit: bool = True
+    ) -> Iterator[Prepared]:
         name = self._named(plan.table)
         if for_commit:
             self._refuse_gone_back(plan)
@@ -89,7 +91,7 @@ class SqlDestination:
         with self._engine.session(writes=for_commit) as session:
             relation = self._relation(session, plan.table, name)
             work = Work(self._engine, session, plan, name, relation)
-            total = _stage(work, incoming)
+            total = _stage(work, incoming, rows)
             session.begin(name, exists=relation is not None, lock=for_commit)
             _refuse_moved(work)
             yield SqlPrepared(work, effect_of(work, total), for_commit)
@@ -156,8 +158,9 @@ def _shape(session: Session, name: Name, relation: Relation) -> TableShape:
     return TableShape(columns, str(last.sequence), relation.table_id, unique_by=last.unique_by)
 
 
-def _stage(work: Work, incoming: DataFrame) -> int:
-    total = incoming.count()
+def _stage(work: Work, incoming: DataFrame, counted: int | None) -> int:
+    """Counted before by Spark and after by the database."""
+    total = incoming.count() if counted is None else counted
     work.session.temporary(STAGED, work.staged)
     work.session.fill(STAGED, work.staged, arrow_tables(staged_frame(work.plan, incoming), total))
     staged = int(str(work.session.fetch(f'SELECT COUNT(*) FROM "{STAGED}"')[0][0]))

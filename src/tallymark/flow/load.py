@@ -105,7 +105,9 @@ def prepared_batch(
                 table_properties=job.destination.table_properties,
                 anew=_is_refresh(batch),
             )
-            with job.destination.prepare(plan, checked.good, for_commit=for_commit) as prepared:
+            with job.destination.prepare(
+                plan, checked.good, rows=checked.total - checked.rejected, for_commit=for_commit
+            ) as prepared:
                 yield checked, plan, prepared
 
 

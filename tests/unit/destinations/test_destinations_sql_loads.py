@@ -19,6 +19,7 @@ from sqlglot import exp
 from oracle import canonical
 from tallymark.destinations import sql_stage
 from tallymark.errors import (
+    CountsDiffer,
     DestinationError,
     Fenced,
     NotATable,
@@ -132,6 +133,13 @@ def test_a_large_batch_comes_in_parts(place: Place, monkeypatch: pytest.MonkeyPa
     rows = [{"k": i, "v": f"v{i}"} for i in range(20)]
     assert place.load("t", UPSERT, PAIRS, rows).inserted == 20
     assert canonical(place.rows("t")) == canonical(rows)
+
+
+def test_rows_that_got_lost_on_the_way_are_noticed(place: Place) -> None:
+    plan = place.plan("t", UPSERT, PAIRS)
+    lost = pytest.raises(CountsDiffer, match="4 rows were read and 3 arrived")
+    with lost, place.destination.prepare(plan, place.frame(PAIRS, ABC), rows=4):
+        pass
 
 
 def test_a_load_in_between_is_noticed(place: Place) -> None:
