@@ -28,8 +28,6 @@ from tallymark.destinations.duckdb import DuckDbEngine
 from tallymark.destinations.postgres import PostgresEngine
 from tallymark.destinations.sql_engine import literal
 from tallymark.destinations.sql_markers import APPLIED, SqlMarkers
-from tallymark.destinations.sql_prepared import SqlPrepared
-from tallymark.destinations.sqlite import SqliteEngine
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
 from tallymark.model.marker import Marker
@@ -83,7 +81,7 @@ def no_fence() -> Iterator[None]:
             yield
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqlPrepared, "_refuse_late", lambda self, marker: None)
+        patch.setattr(SqlMarkers, "refuse_late", lambda self, table, marker: None)
         patch.setattr(SqlMarkers, "write", without_key)
         patch.setattr(delta_write.DeltaPrepared, "_refuse_held", lambda self, marker: None)
         patch.setattr(delta_write, "_marked_and_fenced", only_marked)
