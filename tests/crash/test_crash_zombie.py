@@ -28,6 +28,7 @@ from tallymark.destinations.duckdb import DuckDbEngine
 from tallymark.destinations.postgres import PostgresEngine
 from tallymark.destinations.sql_engine import literal
 from tallymark.destinations.sql_markers import APPLIED, SqlMarkers
+from tallymark.destinations.sqlite import SqliteEngine
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
 from tallymark.model.marker import Marker
