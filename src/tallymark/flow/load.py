@@ -38,7 +38,6 @@ from tallymark.model.table import (
     Column,
     TableShape,
 )
-from tallymark.model.watermark import Watermark
 from tallymark.sources.discover import recheck
 from tallymark.sources.envelope import unwrap
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
@@ -66,12 +65,14 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         recheck(_files_read(batch), job.task.root, lambda: job.spark)
         ensure_lease()
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
-        commit = prepared.commit(_marker(batch, fence, plan, counts, watermark))
+        strategy = str(plan.settings.strategy)
+        marker = Marker.of(batch, fence, strategy, counts, unique_by=plan.unique_by, watermark=watermark)
+        commit = prepared.commit(marker)
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
         table=job.task.table,
-        strategy=str(plan.settings.strategy),
+        strategy=strategy,
         counts=counts,
         version=commit.version,
         sequence=batch.sequence,
@@ -273,22 +274,6 @@ def _incoming_columns(job: Job, rows: Conformed) -> tuple[Column, ...]:
     """In the types as which the destination keeps them."""
     given = rows.columns + (PROVENANCE_COLUMNS if job.task.provenance else ())
     return tuple(replace(column, type=job.destination.column_type(column.type)) for column in given)
-
-
-def _marker(batch: Batch, fence: int, plan: Plan, counts: Counts, watermark: Watermark | None) -> Marker:
-    return Marker(
-        batch_id=batch.id,
-        pipeline=batch.pipeline,
-        table_key=batch.table_key,
-        sequence=batch.sequence,
-        fence=fence,
-        content_hashes=batch.content_hashes,
-        as_of=batch.as_of,
-        strategy=str(plan.settings.strategy),
-        counts=counts,
-        unique_by=plan.unique_by,
-        watermark=watermark,
-    )
 
 
 @contextmanager

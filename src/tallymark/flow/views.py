@@ -114,7 +114,7 @@ def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], Non
     plan = _plan_of(job, batch)
     ensure_lease()
     job.tell(Step.APPLY, "making the view")
-    commit = _views(job).make(plan, _marker(job, batch, fence))
+    commit = _views(job).make(plan, Marker.of(batch, fence, job.task.strategy, Counts()))
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -199,17 +199,3 @@ def _views(job: Job) -> Views:
             hint="set materialized: table",
         )
     return views
-
-
-def _marker(job: Job, batch: Batch, fence: int) -> Marker:
-    return Marker(
-        batch_id=batch.id,
-        pipeline=batch.pipeline,
-        table_key=batch.table_key,
-        sequence=batch.sequence,
-        fence=fence,
-        content_hashes=batch.content_hashes,
-        as_of=batch.as_of,
-        strategy=job.task.strategy,
-        counts=Counts(),
-    )

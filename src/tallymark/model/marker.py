@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tallymark.model.batch import Batch
 from tallymark.model.receipt import Counts
 from tallymark.model.watermark import Watermark
 
@@ -26,6 +27,31 @@ class Marker:
     counts: Counts
     unique_by: tuple[str, ...] = ()  # columns that this load leaves unique in the table
     watermark: Watermark | None = None  # after this load
+
+    @classmethod
+    def of(
+        cls,
+        batch: Batch,
+        fence: int,
+        strategy: str,
+        counts: Counts,
+        *,
+        unique_by: tuple[str, ...] = (),
+        watermark: Watermark | None = None,
+    ) -> Marker:
+        return cls(
+            batch_id=batch.id,
+            pipeline=batch.pipeline,
+            table_key=batch.table_key,
+            sequence=batch.sequence,
+            fence=fence,
+            content_hashes=batch.content_hashes,
+            as_of=batch.as_of,
+            strategy=strategy,
+            counts=counts,
+            unique_by=unique_by,
+            watermark=watermark,
+        )
 
     def to_json(self) -> str:
         return json.dumps(

@@ -81,6 +81,14 @@ class Shop:
             file.unlink()
 
 
+class Killed(BaseException):
+    """Stands for the death of the process."""
+
+
+def dies(*args: Any, **kwargs: Any) -> None:
+    raise Killed
+
+
 def csv(*rows: str) -> str:
     return "order_id,status,Amt\n" + "".join(f"{row}\n" for row in rows)
 

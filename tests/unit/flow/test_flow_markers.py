@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from shop import Shop, csv
+from shop import Killed, Shop, csv, dies
 
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome
@@ -20,14 +19,6 @@ columns: [{name: order_id, type: bigint}]
 merge_strategy: append_only
 batch: {max_files: 1}
 """
-
-
-class Killed(BaseException):
-    """Stands for the death of the process."""
-
-
-def dies(*args: Any, **kwargs: Any) -> None:
-    raise Killed
 
 
 @pytest.fixture

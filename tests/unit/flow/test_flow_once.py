@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from shop import ORDERS, Shop, csv
+from shop import ORDERS, Killed, Shop, csv, dies
 
 from tallymark.destinations.delta import DeltaDestination
 from tallymark.destinations.delta_write import DeltaPrepared
@@ -16,14 +16,6 @@ from tallymark.errors import CommitUnknown
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.receipt import Counts
 from tallymark.model.report import Outcome
-
-
-class Killed(BaseException):
-    """Stands for the death of the process at one step; real kills are in tests/crash."""
-
-
-def dies(*args: Any, **kwargs: Any) -> None:
-    raise Killed
 
 
 def test_a_load_and_what_another_reader_finds(shop: Shop) -> None:

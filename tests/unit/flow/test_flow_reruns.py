@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, csv
+from shop import ORDERS, DatabaseShop, Killed, csv, dies
 
 from tallymark.errors import ConfigError, SourceError, Unsupported
 from tallymark.ledger.ledger import Ledger
@@ -17,14 +17,6 @@ TWICE = """-- @merge_strategy: {strategy}
 SELECT order_id, amount * 2 AS twice FROM {{{{ ref('silver.orders') }}}}
 {{% if is_incremental() %}} WHERE order_id > {{{{ watermark_value }}}} {{% endif %}}
 """
-
-
-class Killed(BaseException):
-    """Stands for the death of the process."""
-
-
-def dies(*args: Any, **kwargs: Any) -> None:
-    raise Killed
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, Shop, csv
+from shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 from tallymark.destinations.delta_write import DeltaPrepared
 from tallymark.ledger.ledger import Ledger
@@ -16,14 +16,6 @@ from tallymark.model.watermark import Watermark
 REVENUE = """-- @merge_strategy: full_refresh
 SELECT status, sum(amount) AS amount, count(*) AS orders FROM {{ ref('silver.orders') }} GROUP BY status
 """
-
-
-class Killed(BaseException):
-    """Stands for the death of the process."""
-
-
-def dies(*args: Any, **kwargs: Any) -> None:
-    raise Killed
 
 
 @pytest.fixture

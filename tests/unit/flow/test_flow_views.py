@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from shop import ORDERS, DatabaseShop
+from shop import ORDERS, DatabaseShop, Killed, dies
 
 import tallymark as tm
 from tallymark.api import validate
@@ -24,14 +24,6 @@ from tallymark.spark import Sessions
 BIG = """-- @materialized: view
 SELECT order_id, amount FROM {{ ref('silver.orders') }} WHERE amount > {{ var('much', 10) }}
 """
-
-
-class Killed(BaseException):
-    """Stands for the death of the process."""
-
-
-def dies(*args: Any, **kwargs: Any) -> None:
-    raise Killed
 
 
 class ViewShop(DatabaseShop):
@@ -150,7 +142,7 @@ def test_after_a_lost_ledger_an_earlier_form_of_it_is_no_proof(shop: ViewShop) -
 
 def test_a_death_before_the_commit_is_retried(shop: ViewShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(views, "_marker", dies)
+        patched.setattr(views.Marker, "of", dies)
         shop.run("gold.big")
     assert not shop.has("gold.big")
     assert shop.load("gold.big").outcome is Outcome.LOADED
@@ -159,7 +151,7 @@ def test_a_death_before_the_commit_is_retried(shop: ViewShop, monkeypatch: pytes
 
 def test_a_retry_makes_what_was_begun_or_nothing(shop: ViewShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(views, "_marker", dies)
+        patched.setattr(views.Marker, "of", dies)
         shop.run("gold.big")
     shop.write(BIG.replace("amount >", "amount > 100 +"))
     first = shop.run("gold.big")
