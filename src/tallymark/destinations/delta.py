@@ -22,12 +22,21 @@ from tallymark.destinations.delta_limits import (
     refuse_odd_names,
 )
 from tallymark.destinations.delta_log_files import local_folder, restored_since
+from tallymark.destinations.delta_marker_copies import copies_beside
 from tallymark.destinations.delta_markers import DeltaMarkers
 from tallymark.destinations.delta_read import CommitLog, DeltaInput, FolderLog, SparkLog
 from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
 from tallymark.destinations.spark_labels import labelled
-from tallymark.destinations.spark_sql import condition, no_rows, quoted, reason, shares_files
+from tallymark.destinations.spark_sql import (
+    condition,
+    is_embedded,
+    no_rows,
+    planned_for,
+    quoted,
+    reason,
+    shares_files,
+)
 from tallymark.errors import DestinationError, NotATable, TallymarkError
 from tallymark.model.plan import Merge, Plan
 from tallymark.model.receipt import Receipt
@@ -137,7 +146,11 @@ class DeltaDestination:
         refuse_odd_names(plan)
         refuse_expiring_transactions(plan)
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
-        with labelled(self._spark, plan, incoming, current, self._tombstones(plan)) as effect:
+        tombstones = self._tombstones(plan)
+        with (
+            planned_for(self._spark, rows),
+            labelled(self._spark, plan, incoming, current, tombstones, rows) as effect,
+        ):
             refuse_changes_to_append_only(plan, effect.counts)
             yield DeltaPrepared(effect, self._target(plan))
 
@@ -251,7 +264,8 @@ class DeltaDestination:
         if table not in self._known:
             detail = self._detail(table)
             history = self._history(table)
-            self._known[table] = DeltaMarkers(self._spark, history, detail.location, detail.table_id)
+            copies = copies_beside(self._spark, detail.location, detail.table_id)
+            self._known[table] = DeltaMarkers(self._spark, history, copies, detail.table_id)
         return self._known[table]
 
     def _forget(self, table: str) -> None:
@@ -298,7 +312,10 @@ class DeltaDestination:
     def _at_version(self, table: str, version: int) -> DataFrame:
         """Kept from `inspect` to `prepare`: finding a version takes Delta longer than reading a small one."""
         if self._frames.get(table, (None,))[0] != version:
-            frame = self._spark.sql(f"SELECT * FROM {self._sql(table)} VERSION AS OF {version}")
+            # A version that is named costs Delta a second look at the log. Rows that are kept as rows need no
+            # name: if the table moves before the commit, nothing of them is written.
+            named = "" if is_embedded(self._spark) else f" VERSION AS OF {version}"
+            frame = self._spark.sql(f"SELECT * FROM {self._sql(table)}{named}")
             self._frames[table] = (version, frame)
         return self._frames[table][1]
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tallymark.destinations.delta_markers import COMMIT_COLUMNS, DeltaMarkers
+from tallymark.destinations.delta_marker_copies import COMMIT_COLUMNS
+from tallymark.destinations.delta_markers import DeltaMarkers
 from tallymark.destinations.spark_sql import (
     beside_data,
     delta_table,

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
 from tallymark.destinations.delta_history import DeltaHistory, HistoryEntry
@@ -25,7 +26,8 @@ from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.spark_gates import check_in_spark
 from tallymark.destinations.spark_labels import Labelled, Repair
-from tallymark.destinations.spark_sql import condition, lost_connection, quoted, reason
+from tallymark.destinations.spark_relations import MOST_TO_BROADCAST
+from tallymark.destinations.spark_sql import condition, is_embedded, lost_connection, quoted, reason
 from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved, TallymarkError
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
@@ -36,6 +38,10 @@ TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_COPY_SOURCE = (
+    "spark.databricks.delta.merge.materializeSource",
+    "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource",
+)
 _EVOLVE = "spark.databricks.delta.schema.autoMerge.enabled"
 _SOURCE, _TARGET = "tm_source", "tm_target"
 _FRACTIONAL = ("float", "double")
@@ -256,19 +262,19 @@ def _replace_slices(labelled: Labelled, target: Target) -> None:
 def _replace_rows(labelled: Labelled, target: Target) -> None:
     plan = labelled.plan
     assert isinstance(plan.shape, Merge)  # noqa: S101
-    rows = labelled.changed_rows(Label.INSERT, Label.UPDATE, Label.CLOSE)
-    _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.match)), target)
+    rows = _small_side(labelled, labelled.changed_rows(Label.INSERT, Label.UPDATE, Label.CLOSE))
+    with _read_as_it_is(labelled):
+        _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.match)), target)
 
 
 def _merge(labelled: Labelled, target: Target) -> None:
     plan, spark = labelled.plan, labelled.spark
     assert isinstance(plan.shape, Merge)  # noqa: S101
-    merge_source(labelled).createOrReplaceTempView(_SOURCE)
+    _small_side(labelled, merge_source(labelled)).createOrReplaceTempView(_SOURCE)
     names = [column.name for column in plan.columns]
     equals = "<=>" if labelled.null_matches else "="
     on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
-    spark.sql(
-        f"""
+    statement = f"""
         MERGE INTO {target.sql} AS t
         USING {_SOURCE} AS s ON s.{MATCHES} AND {on}
         WHEN MATCHED AND s.{LABEL} = '{Label.DELETE}' THEN DELETE
@@ -277,7 +283,29 @@ def _merge(labelled: Labelled, target: Target) -> None:
         WHEN NOT MATCHED AND s.{LABEL} = '{Label.INSERT}' THEN
           INSERT ({", ".join(map(quoted, names))}) VALUES ({", ".join(f"s.{quoted(n)}" for n in names)})
         """
-    ).collect()
+    with _read_as_it_is(labelled):
+        spark.sql(statement).collect()
+
+
+def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
+    """Spark cannot tell how few rows are left of a batch; the labels can."""
+    return F.broadcast(rows) if labelled.counts.changes <= MOST_TO_BROADCAST else rows
+
+
+@contextmanager
+def _read_as_it_is(labelled: Labelled) -> Iterator[None]:
+    """Rows that are kept as rows need not be copied to be the same each time."""
+    if not is_embedded(labelled.spark):
+        yield
+        return
+    for name in _COPY_SOURCE:
+        labelled.spark.conf.set(name, "none")
+    try:
+        yield
+    finally:
+        for name in _COPY_SOURCE:
+            with suppress(Exception):
+                labelled.spark.conf.unset(name)
 
 
 _WAYS: dict[str, Callable[[Labelled, Target], None]] = {

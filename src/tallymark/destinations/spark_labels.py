@@ -20,9 +20,9 @@ from tallymark.destinations.contract import DuplicatesFound, SampleRow
 from tallymark.destinations.spark_relations import (
     Relations,
     Tally,
-    cached,
     duplicate_rows,
     given_rows,
+    kept,
     same_match,
     spark_text,
     tally,
@@ -119,15 +119,16 @@ def labelled(
     incoming: DataFrame,
     current: DataFrame | None,
     tombstones: DataFrame | None = None,
+    incoming_rows: int | None = None,
 ) -> Iterator[Labelled]:
-    """`current` is the table at the plan's pinned version, or None when the load creates it."""
+    """`current` is the table at the plan's version, or None when the load creates it."""
     removed = current if isinstance(plan.shape, Merge) and plan.shape.anew else None
     table = current if current is not None and removed is None else no_rows(spark, plan.columns)
     with ExitStack() as cache:
-        relations = Relations(spark, plan, incoming, table, tombstones, cache=cache)
+        relations = Relations(spark, plan, incoming, table, tombstones, incoming_rows, cache=cache)
         match plan.shape:
             case Merge() as merge:
-                yield _labelled_merge(relations, merge, removed, cache)
+                yield _labelled_merge(relations, merge, removed)
             case Append() | ReplaceTable() | ReplaceSlices():
                 yield _whole_rows(relations)
 
@@ -150,29 +151,29 @@ def _whole_rows(relations: Relations) -> Labelled:
     return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 
 
-def _labelled_merge(
-    relations: Relations, merge: Merge, removed: DataFrame | None, cache: ExitStack
-) -> Labelled:
+def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | None) -> Labelled:
     plan = relations.plan
     relations = replace(relations, incoming=given_rows(plan, relations.incoming))
     look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
-    rows = cache.enter_context(cached(relations.labels(merge)))
+    near = relations.near(merge)
+    rows = near.labels(merge)
     seen = tally_merge(
         relations,
+        near,
         merge,
         rows,
         count_table=_counts_table(plan),
         find_duplicates=look_everywhere,
         removed=removed,
     )
-    _refuse(relations, merge, seen)
+    _refuse(near, merge, seen)
     repair = None
     if seen.duplicate_keys or seen.labelled > seen.total:
-        repair = _find_duplicates(relations, merge, seen, cache)
+        repair = _find_duplicates(relations, merge, seen)
         relations = _without_duplicates(relations, merge, repair)
-        rows = cache.enter_context(cached(relations.labels(merge)))
+        rows = relations.labels(merge)
         table_rows = seen.table_rows
-        seen = tally_merge(relations, merge, rows, count_table=False, find_duplicates=False)
+        seen = tally_merge(relations, relations, merge, rows, count_table=False, find_duplicates=False)
         _refuse(relations, merge, seen)
         seen = replace(seen, table_rows=table_rows)
         repair = _with_overlap(repair, merge, rows)
@@ -187,7 +188,7 @@ def _labelled_merge(
         seen.table_rows,
         seen.null_matches,
         repair,
-        relations.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
+        near.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
     )
 
 
@@ -214,9 +215,9 @@ def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
         )
 
 
-def _find_duplicates(relations: Relations, merge: Merge, seen: Tally, cache: ExitStack) -> Repair:
+def _find_duplicates(relations: Relations, merge: Merge, seen: Tally) -> Repair:
     plan = relations.plan
-    keys = cache.enter_context(cached(relations.run(merge.duplicates.keys)))
+    keys = kept(relations.run(merge.duplicates.keys), relations.cache)
     number, copies = duplicate_rows(keys)
     if number == 0:
         raise _unbalanced(plan, seen)
@@ -231,9 +232,9 @@ def _find_duplicates(relations: Relations, merge: Merge, seen: Tally, cache: Exi
             "unique_key that is unique in it",
             facts={"keys": list(sample), "rows": found.rows},
         )
-    kept = relations.run(merge.duplicates.survivors).alias("s")
-    kept = kept.join(keys.alias("k"), same_match("s", "k", merge.match), "left_semi")
-    return Repair(keys, cache.enter_context(cached(kept)), found)
+    survivors = relations.run(merge.duplicates.survivors).alias("s")
+    survivors = survivors.join(keys.alias("k"), same_match("s", "k", merge.match), "left_semi")
+    return Repair(keys, kept(survivors, relations.cache), found)
 
 
 def _without_duplicates(relations: Relations, merge: Merge, repair: Repair) -> Relations:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
 from pyspark.sql import Column as SparkColumn
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from tallymark.destinations.rendering import render
-from tallymark.destinations.spark_sql import exact_timestamp, quoted
+from tallymark.destinations.spark_sql import exact_timestamp, is_embedded, quoted
 from tallymark.model.plan import (
     COPIES,
     CURRENT,
@@ -30,6 +30,7 @@ from tallymark.model.plan import (
 from tallymark.model.sql_text import literals
 from tallymark.model.table import Column
 
+MOST_TO_BROADCAST = 500_000  # rows whose keys every worker can hold
 _KIND, _WHAT, _OURS, _ROWS, _EXTRA = "_tm_kind", "_tm_what", "_tm_ours", "_tm_rows", "_tm_extra"
 _FOUND_BY_MATCH = (Label.UPDATE, Label.CLOSE, Label.DELETE)
 
@@ -48,6 +49,7 @@ class Relations:
     incoming: DataFrame
     current: DataFrame
     tombstones: DataFrame | None = None
+    incoming_rows: int | None = None  # None: not counted
     current_view: str = "tm_current"  # another one for each meaning: Spark Connect looks names up late
     steps: dict[str, str] = field(default_factory=dict)  # text of a step → the view that holds it
     cache: ExitStack = field(default_factory=ExitStack)  # closed by whoever made the relations
@@ -87,14 +89,28 @@ class Relations:
         text = spark_text(query, self.plan)
         if text not in self.steps:
             view = f"tm_{name}_{len(self.steps)}"
-            self.cache.enter_context(cached(self.spark.sql(text))).createOrReplaceTempView(view)
+            kept(self.spark.sql(text), self.cache).createOrReplaceTempView(view)
             self.steps[text] = view
         return self.steps[text]
 
     def labels(self, merge: Merge) -> DataFrame:
         """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
         written = [_cast(quoted(column.name), column) for column in self.plan.columns]
-        return self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH)
+        return kept(self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH), self.cache)
+
+    def near(self, merge: Merge) -> Relations:
+        """With the rows of the table that the batch speaks of, found by a small side that every worker gets
+        whole: without it, Spark would sort the table for each join with it."""
+        few = self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
+        if not merge.within or not few or merge.anew or self.plan.creates_table:
+            return self
+        names = [quoted(name) for name in merge.within]
+        keys = F.broadcast(self.incoming.select(*names)).alias("k")
+        same = " AND ".join(f"c.{name} = k.{name}" for name in names)
+        rows = self.current.alias("c").join(keys, F.expr(same), "left_semi")
+        if CURRENT in self._read_several_times:
+            rows = kept(rows, self.cache)
+        return replace(self, current=rows, current_view="tm_near")
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:
@@ -147,14 +163,19 @@ def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
     return F.expr(" AND ".join(f"{left}.{quoted(c)} <=> {right}.{quoted(c)}" for c in columns))
 
 
-@contextmanager
-def cached(frame: DataFrame) -> Iterator[DataFrame]:
-    frame.persist()
-    try:
-        yield frame
-    finally:
-        with suppress(Exception):  # after a commit, failing to free memory must not look like a failed load
-            frame.unpersist()
+def kept(frame: DataFrame, cache: ExitStack) -> DataFrame:
+    """Computed once. On an embedded Spark as rows without a past: a cached query would be planned anew as
+    soon as a table that it reads is written, by this very load. On a cluster, which may lose a worker and the
+    rows with it, the query is what they can be computed from again."""
+    if is_embedded(frame.sparkSession):
+        return frame.localCheckpoint(eager=False)
+    cache.callback(_free, frame.persist())
+    return frame
+
+
+def _free(frame: DataFrame) -> None:
+    with suppress(Exception):  # after a commit, failing to free memory must not look like a failed load
+        frame.unpersist()
 
 
 @dataclass(frozen=True)
@@ -185,6 +206,7 @@ def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: 
 
 def tally_merge(
     relations: Relations,
+    near: Relations,
     merge: Merge,
     rows: DataFrame,
     *,
@@ -198,11 +220,11 @@ def tally_merge(
     if count_table:
         counted.append(_line("table", relations.current))
     for position, refusal in enumerate(merge.refusals):
-        counted.append(_line("refused", relations.run(refusal.found).limit(1), str(position)))
+        counted.append(_line("refused", near.run(refusal.found).limit(1), str(position)))
     if find_duplicates:
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
     if merge.tombstones is not None:
-        counted.append(_line("tombstones", relations.run(merge.tombstones.new)))
+        counted.append(_line("tombstones", near.run(merge.tombstones.new)))
     return _collected(counted)
 
 

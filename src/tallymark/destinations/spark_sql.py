@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -23,14 +24,19 @@ __all__ = [
     "condition",
     "delta_table",
     "exact_timestamp",
+    "is_embedded",
     "local_frame",
     "lost_connection",
     "no_rows",
+    "planned_for",
     "quoted",
     "quoted_list",
     "reason",
     "shares_files",
 ]
+
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+_FEW_ROWS = 200_000
 
 
 def quoted_list(names: Sequence[str]) -> str:
@@ -54,6 +60,27 @@ def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
 
 def shares_files(spark: SparkSession) -> bool:
     return spark.conf.get(SHARES_FILES, "false") == "true"
+
+
+def is_embedded(spark: SparkSession) -> bool:
+    """Whether its workers live and die with it."""
+    return (spark.conf.get("spark.master", "") or "").startswith("local")
+
+
+@contextmanager
+def planned_for(spark: SparkSession, rows: int | None) -> Iterator[None]:
+    """Adaptive execution runs each step of a query as a job of its own, to learn sizes. For a few rows, the
+    jobs cost more than any size could save."""
+    adaptive = spark.conf.get(_ADAPTIVE, "true") or "true"
+    if rows is None or rows > _FEW_ROWS or adaptive != "true":
+        yield
+        return
+    spark.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # the session may be gone, and its settings with it
+            spark.conf.set(_ADAPTIVE, adaptive)
 
 
 def delta_table(spark: SparkSession, path: str | Path) -> DataFrame | None:

@@ -106,6 +106,7 @@ class Merge:
     duplicates: Duplicates
     refusals: tuple[Refusal, ...] = ()
     tombstones: Tombstones | None = None
+    within: tuple[str, ...] = ()  # of the table, the queries look only at rows that equal the batch in these
     anew: bool = False  # labelled as though the table were empty, which becomes the inserted rows
 
 

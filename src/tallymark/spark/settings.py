@@ -76,6 +76,8 @@ def _everywhere(master: str, home: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}"',
         # The JVM never compiles a larger method: a table of a dozen typed columns would run interpreted.
         "spark.sql.codegen.hugeMethodLimit": "8000",
+        # One load runs about 180 generated classes: with Spark's 100 each load would compile them all again.
+        "spark.sql.codegen.cache.maxEntries": "2000",
         **REQUIRED,
     }
 

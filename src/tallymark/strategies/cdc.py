@@ -315,4 +315,5 @@ def merge_changes(
         tombstones=tombstones_of(settings, feed, given, feed.sequence_by, as_of)
         if changes.remembers
         else None,
+        within=() if changes.cuts else settings.unique_key,
     )

@@ -76,13 +76,15 @@ def merge_by_key(
         LEFT JOIN (SELECT *, TRUE AS {name(_PRESENT)} FROM {name(CURRENT)}) AS c
           ON {name(_RANK, "i")} = 1 AND {same_key(keys, "i", "c")}
     """
-    if ALLOWED[settings.strategy].missing is Label.DELETE:
+    sees_missing = ALLOWED[settings.strategy].missing is Label.DELETE
+    if sees_missing:
         labels += f" UNION ALL {_missing(keys, written, current)}"
     return Merge(
         match=keys,
         labels=parse(labels),
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
+        within=() if sees_missing else keys,
     )
 
 

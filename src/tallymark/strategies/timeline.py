@@ -79,6 +79,18 @@ class Timeline:
         return compared(self.settings, self.given, left_out)
 
     @property
+    def sees_every_key(self) -> bool:
+        return self._closes_absent or self._cuts
+
+    @property
+    def _closes_absent(self) -> bool:
+        return self.settings.strategy is Strategy.SCD2 and self.settings.scd2.close_absent
+
+    @property
+    def _cuts(self) -> bool:
+        return self.feed is not None and has_truncate(self.feed)
+
+    @property
     def time(self) -> str:
         return f":{AS_OF}" if self.history.effective is None else name(self.history.effective)
 
@@ -97,7 +109,7 @@ class Timeline:
         }
         steps = ", ".join(f"{step} AS ({text})" for step, text in parts.items())
         labels = [self._batch_labels(), self._table_labels()]
-        if self.feed and has_truncate(self.feed):
+        if self._cuts:
             nothing = ", ".join(f"NULL AS {name(column.name)}" for column in self.written)
             labels.append(f"""
                 SELECT {nothing}, '{Label.SKIP}' AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
@@ -110,8 +122,7 @@ class Timeline:
     def _batch(self) -> str:
         order = latest_first([*self.sequence, *self.declared_order(), *POSITION])
         closes = f"CASE WHEN {is_kind(self.feed, Operation.DELETE)} THEN 1 ELSE 0 END" if self.feed else "0"
-        truncates = self.feed is not None and has_truncate(self.feed)
-        rows = f"WHERE NOT {self._truncates()}" if truncates else ""
+        rows = f"WHERE NOT {self._truncates()}" if self._cuts else ""
         return f"""
             SELECT *, {self.time} AS {_T}, {closes} AS {_CLOSES},
               ROW_NUMBER() OVER (PARTITION BY {names(self.keys)}, {self.time} ORDER BY {order}) AS {_RANK}
@@ -129,9 +140,9 @@ class Timeline:
 
     def _affected(self) -> str:
         parts = [f"SELECT {names(self.keys)} FROM batch"]
-        if self.settings.strategy is Strategy.SCD2 and self.settings.scd2.close_absent:
+        if self._closes_absent:
             parts.append(f"SELECT {names(self.keys)} FROM {name(CURRENT)} WHERE {self._open()}")
-        if self.feed and has_truncate(self.feed):
+        if self._cuts:
             happened = f"EXISTS (SELECT 1 FROM {name(INCOMING)} WHERE {self._truncates()})"
             parts.append(f"SELECT {names(self.keys)} FROM {name(CURRENT)} WHERE {happened}")
         return " UNION ".join(parts) if len(parts) > 1 else parts[0].replace("SELECT", "SELECT DISTINCT", 1)

@@ -38,6 +38,7 @@ def merge_versions(
         duplicates=duplicates_of(match, written, current, settings, ()),
         refusals=_refusals(line),
         tombstones=_tombstones(line, as_of),
+        within=() if line.sees_every_key else line.keys,
     )
 
 

@@ -1,0 +1,45 @@
+"""One Spark for all sides that are Spark: ours as Tallymark starts it, and a session with Spark's and
+Delta's own defaults for what is written by hand."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from tallymark.config.project import SparkConfig
+from tallymark.spark import Sessions
+
+# What Tallymark's embedded Spark sets, as it is without being set.
+_DEFAULTS = {
+    "spark.sql.shuffle.partitions": "200",
+    "spark.databricks.delta.snapshotPartitions": "50",
+    "spark.sql.files.openCostInBytes": str(4 << 20),
+    "spark.sql.codegen.hugeMethodLimit": "65535",
+}
+
+
+@dataclass(frozen=True)
+class Engine:
+    ours: SparkSession
+    by_hand: SparkSession  # default settings
+    tuned: SparkSession  # by hand, on Tallymark's settings
+
+    def jobs_so_far(self) -> int:
+        ids = self.ours.sparkContext.statusTracker().getJobIdsForGroup(None)
+        return max(ids, default=-1) + 1
+
+
+def start_engine(memory: str, scratch: Path | None = None) -> Engine:
+    home = scratch or Path(tempfile.mkdtemp(prefix="tallymark-bench-"))
+    config = SparkConfig(conf={"spark.driver.memory": memory})
+    ours = Sessions(config, home=home).isolated()
+    by_hand, tuned = ours.newSession(), ours.newSession()
+    for name, value in _DEFAULTS.items():
+        by_hand.conf.set(name, value)
+        tuned.conf.set(name, ours.conf.get(name) or value)
+    for session in (by_hand, tuned):
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+    return Engine(ours, by_hand, tuned)

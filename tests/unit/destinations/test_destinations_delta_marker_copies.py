@@ -1,0 +1,135 @@
+"""Copies of markers, in files beside a table of this machine and in a Delta table beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tallymark.destinations import delta_marker_copies
+from tallymark.destinations.delta_marker_copies import (
+    APPLIED,
+    FIELDS,
+    RESTORED,
+    FolderCopies,
+    MarkerCopies,
+    SparkCopies,
+)
+
+MOMENT = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
+
+
+def row(version: int, content_hash: str | None = None, **others: Any) -> dict[str, Any]:
+    told = {"kind": APPLIED, "batch_id": f"b{version}", "sequence": version + 10, "fence": version + 20}
+    made = {"table_id": "t", "version": version, "content_hash": content_hash, "committed_at": MOMENT}
+    return dict.fromkeys(FIELDS) | told | made | others
+
+
+def restore(version: int, to: int) -> dict[str, Any]:
+    return row(version, kind=RESTORED, restored_to=to, batch_id=None, sequence=None, fence=None)
+
+
+@pytest.fixture(params=["folder", "spark"])
+def copies(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], MarkerCopies]:
+    """Of the table with this id in one place."""
+    spark: SparkSession = request.getfixturevalue("spark")
+    if request.param == "folder":
+        return lambda table_id: FolderCopies(spark, tmp_path, table_id)
+    return lambda table_id: SparkCopies(spark, str(tmp_path), table_id)
+
+
+def test_contents_are_found_with_every_restore(copies: Callable[[str], MarkerCopies]) -> None:
+    mine = copies("t")
+    assert mine.look(["a"]).rows == []
+    assert mine.look(None).through == -1
+    mine.add([row(1, "a"), row(1, "b"), restore(2, 0)])
+    mine.add([row(3, "c")])
+    found = mine.look(["a", "z"])
+    assert (found.through, found.last_sequence, found.last_fence) == (3, 13, 23)
+    assert sorted((r["version"], r["content_hash"]) for r in found.rows if r["kind"] == APPLIED) == [(1, "a")]
+    assert [(r["version"], r["restored_to"]) for r in found.rows if r["kind"] == RESTORED] == [(2, 0)]
+    [copied] = [r for r in found.rows if r["kind"] == APPLIED]
+    assert copied["committed_at"].astimezone(UTC) == MOMENT
+    assert len(mine.look(None).rows) == 4
+
+
+def test_loads_that_a_restore_undid_have_no_say(copies: Callable[[str], MarkerCopies]) -> None:
+    mine = copies("t")
+    mine.add([row(1, "a"), row(2, "b"), restore(3, 1)])
+    assert mine.last_held([(3, 1)]) == 11
+    assert mine.last_held([]) == 12
+    commits = mine.commits([(3, 1)])
+    assert commits is not None
+    assert [tuple(commit) for commit in commits.collect()] == [("b1", 11, 21)]
+
+
+def test_another_table_in_the_same_place_has_no_say(copies: Callable[[str], MarkerCopies]) -> None:
+    copies("old").add([row(7, "a", table_id="old")])
+    assert copies("t").look(["a"]).through == -1
+    assert copies("t").look(None).rows == []
+
+
+def test_both_places_are_read_by_whoever_reads(spark: SparkSession, tmp_path: Path) -> None:
+    """A table can be reached through a service, and as a folder by whoever works on its machine."""
+    files, service = FolderCopies(spark, tmp_path, "t"), SparkCopies(spark, str(tmp_path), "t")
+    files.add([row(1, "a")])
+    service.add([row(2, "b")])
+    for reader in (files, service):
+        found = reader.look(["a", "b"])
+        assert (found.through, {r["content_hash"] for r in found.rows}) == (2, {"a", "b"})
+        assert reader.last_held([]) == 12
+
+
+def test_many_files_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_marker_copies, "_MOST_FILES", 4)
+    mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
+    for version in range(20):
+        mine.add([row(version, f"hash {version}")])
+    left = list((tmp_path / "_tallymark/markers").iterdir())
+    assert len(left) <= 4
+    assert {r["content_hash"] for r in mine.look(None).rows} == {f"hash {version}" for version in range(20)}
+    assert mine.look(["hash 3"]).rows[0]["version"] == 3
+
+
+def test_a_file_that_goes_while_it_is_read_is_looked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
+    mine.add([row(1, "a")])
+    listed = FolderCopies._files
+    looks: list[int] = []
+
+    def with_one_that_is_gone(self: FolderCopies) -> list[Path]:
+        looks.append(1)
+        gone = [tmp_path / "gone.parquet"] if len(looks) == 1 else []
+        return [*listed(self), *gone]
+
+    monkeypatch.setattr(FolderCopies, "_files", with_one_that_is_gone)
+    assert len(mine.look(["a"]).rows) == 1
+    assert len(looks) > 1
+
+
+def test_a_copy_that_dies_half_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
+    mine.add([row(1, "a")])
+
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            mine.add([row(2, "b")])
+    assert mine.look(None).through == 1
+    assert len(list((tmp_path / "_tallymark/markers").iterdir())) == 1
+
+
+def test_a_file_half_written_by_a_dead_process_is_not_read(tmp_path: Path) -> None:
+    mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
+    mine.add([row(1, "a")])
+    (tmp_path / "_tallymark/markers/.dead").write_bytes(b"PAR1")
+    assert mine.look(None).through == 1
