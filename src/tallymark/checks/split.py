@@ -13,10 +13,11 @@ from pyspark.sql import types as t
 from pyspark.storagelevel import StorageLevel
 
 from tallymark.checks.conform import NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
+from tallymark.checks.ranges import KeySpread
 from tallymark.config.pipeline import QuarantineConfig
 from tallymark.errors import TooManyBadRows
 from tallymark.model.batch import SourceFile
-from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, KeyRange
 from tallymark.model.report import BadRow
 from tallymark.model.table import SOURCE_FILE
 
@@ -37,6 +38,7 @@ class Checked:
     rejected: int
     per_file: dict[int, tuple[int, int]]  # position of the file in the batch → (rows, bad rows)
     source: t.StructType
+    key_ranges: tuple[KeyRange, ...] = ()
 
     @cached_property
     def bad(self) -> DataFrame:
@@ -45,12 +47,17 @@ class Checked:
 
 
 @contextmanager
-def split(conformed: Conformed, limits: QuarantineConfig, files: Sequence[SourceFile]) -> Iterator[Checked]:
+def split(
+    conformed: Conformed,
+    limits: QuarantineConfig,
+    files: Sequence[SourceFile],
+    unique_key: Sequence[str] = (),
+) -> Iterator[Checked]:
     """Raises TooManyBadRows. Every later step reads the rows that are persisted here, so the source is
     read once, and what was counted is what is written."""
     frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        checked = _checked(frame, conformed.source)
+        checked = _checked(frame, conformed.source, KeySpread.of(unique_key, conformed.columns))
         _check_limits(checked, limits, files)
         yield checked
     finally:
@@ -78,12 +85,11 @@ def _first_bad(checked: Checked, limit: int) -> list[Row]:
     return first.select(SOURCE_FILE, POSITION, F.inline(F.slice(PROBLEMS, 1, 1)), RAW).collect()
 
 
-def _checked(frame: DataFrame, source: t.StructType) -> Checked:
+def _checked(frame: DataFrame, source: t.StructType, spread: KeySpread) -> Checked:
     rows = frame.filter(f"NOT {NO_CHANGE}") if NO_CHANGE in frame.columns else frame
-    counted = rows.groupBy(FILE_ORDER).agg(
-        F.expr("count(*) AS `rows`"), F.expr(f"count_if({_IS_BAD}) AS bad")
-    )
-    counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in counted.collect()}
+    counted = ["count(*) AS `rows`", f"count_if({_IS_BAD}) AS bad", *spread.aggregates()]
+    groups = rows.groupBy(FILE_ORDER).agg(*map(F.expr, counted)).collect()
+    counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in groups}
     rejected = sum(bad for _, bad in counts.values())
     kept = rows.filter(f"NOT ({_IS_BAD})") if rejected else rows
     return Checked(
@@ -93,6 +99,7 @@ def _checked(frame: DataFrame, source: t.StructType) -> Checked:
         rejected=rejected,
         per_file={file: pair for file, pair in counts.items() if pair[1]},
         source=source,
+        key_ranges=spread.ranges(groups),
     )
 
 

@@ -148,7 +148,7 @@ class DeltaDestination:
         current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
         tombstones = self._tombstones(plan)
         with (
-            planned_for(self._spark, rows),
+            planned_for(self._spark, rows=rows),
             labelled(self._spark, plan, incoming, current, tombstones, rows) as effect,
         ):
             refuse_changes_to_append_only(plan, effect.counts)

@@ -107,10 +107,20 @@ class Relations:
         names = [quoted(name) for name in merge.within]
         keys = F.broadcast(self.incoming.select(*names)).alias("k")
         same = " AND ".join(f"c.{name} = k.{name}" for name in names)
-        rows = self.current.alias("c").join(keys, F.expr(same), "left_semi")
+        rows = self._in_range(merge).alias("c").join(keys, F.expr(same), "left_semi")
         if CURRENT in self._read_several_times:
             rows = kept(rows, self.cache)
         return replace(self, current=rows, current_view="tm_near")
+
+    def _in_range(self, merge: Merge) -> DataFrame:
+        """Said as literals, so that files which cannot hold the batch's keys are not even opened."""
+        within = {name.casefold() for name in merge.within}
+        ranges = [
+            f"{quoted(found.column)} BETWEEN {found.low} AND {found.high}"
+            for found in self.plan.key_ranges
+            if found.column.casefold() in within
+        ]
+        return self.current.where(" AND ".join(ranges)) if ranges else self.current
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:

@@ -37,6 +37,7 @@ __all__ = [
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _FEW_ROWS = 200_000
+_FEW_BYTES = 16 << 20
 
 
 def quoted_list(names: Sequence[str]) -> str:
@@ -68,11 +69,14 @@ def is_embedded(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def planned_for(spark: SparkSession, rows: int | None) -> Iterator[None]:
-    """Adaptive execution runs each step of a query as a job of its own, to learn sizes. For a few rows, the
-    jobs cost more than any size could save."""
+def planned_for(
+    spark: SparkSession, *, rows: int | None = None, size_bytes: int | None = None
+) -> Iterator[None]:
+    """Adaptive execution runs each step of a query as a job of its own, to learn sizes. For a batch that is
+    known to be small, the jobs cost more than any size could save."""
     adaptive = spark.conf.get(_ADAPTIVE, "true") or "true"
-    if rows is None or rows > _FEW_ROWS or adaptive != "true":
+    few = (rows is not None and rows <= _FEW_ROWS) or (size_bytes is not None and size_bytes <= _FEW_BYTES)
+    if not few or adaptive != "true":
         yield
         return
     spark.conf.set(_ADAPTIVE, "false")

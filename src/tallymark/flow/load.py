@@ -15,7 +15,7 @@ from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
-from tallymark.destinations.spark_sql import exact_timestamp
+from tallymark.destinations.spark_sql import exact_timestamp, planned_for
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
 from tallymark.flow.job import Job
 from tallymark.flow.pins import pin_of
@@ -95,7 +95,11 @@ def prepared_batch(
         current = job.destination.inspect(job.task.table)
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
-        with split(rows, job.task.limits, batch.files) as checked:
+        keys = job.task.settings.unique_key
+        with (
+            planned_for(job.spark, size_bytes=_size(batch)),
+            split(rows, job.task.limits, batch.files, keys) as checked,
+        ):
             job.tell(Step.PLAN, f"planning {checked.total} rows")
             plan = build_plan(
                 job.task.table,
@@ -105,6 +109,7 @@ def prepared_batch(
                 as_of=batch.as_of,
                 table_properties=job.destination.table_properties,
                 anew=_is_refresh(batch),
+                key_ranges=checked.key_ranges,
             )
             with job.destination.prepare(
                 plan, checked.good, rows=checked.total - checked.rejected, for_commit=for_commit
@@ -115,6 +120,11 @@ def prepared_batch(
 def _is_refresh(batch: Batch) -> bool:
     pin = pin_of(batch)
     return pin is not None and pin.refresh
+
+
+def _size(batch: Batch) -> int | None:
+    """None: who knows."""
+    return sum(file.size for file in batch.files) if batch.kind is BatchKind.FILES else None
 
 
 def _reading(batch: Batch) -> str:

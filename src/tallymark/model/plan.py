@@ -131,6 +131,15 @@ SchemaChange = AddColumn | ChangeType
 
 
 @dataclass(frozen=True)
+class KeyRange:
+    """Between what the batch's values of a key column lie, as literals of Spark SQL."""
+
+    column: str
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
 class Plan:
     table: str
     settings: MergeSettings
@@ -144,6 +153,7 @@ class Plan:
     max_delete_fraction: float | None = None  # None: no guard
     partition_by: tuple[str, ...] = ()  # for a table that the load creates
     table_properties: Mapping[str, str] = field(default_factory=dict)  # likewise
+    key_ranges: tuple[KeyRange, ...] = ()  # where in the table rows of the batch's keys can be
     warnings: tuple[str, ...] = ()
 
     @property

@@ -8,7 +8,7 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from tallymark.errors import PlanError
-from tallymark.model.plan import Append, Merge, Plan, ReplaceSlices, ReplaceTable, Shape
+from tallymark.model.plan import Append, KeyRange, Merge, Plan, ReplaceSlices, ReplaceTable, Shape
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.cdc import merge_changes
@@ -28,6 +28,7 @@ def build_plan(
     as_of: datetime,
     table_properties: Mapping[str, str] | None = None,
     anew: bool = False,
+    key_ranges: tuple[KeyRange, ...] = (),
 ) -> Plan:
     """`incoming` are the batch's columns, in the types as which the destination would store them. `anew`: the
     table becomes what the strategy would make of the batch in an empty one."""
@@ -57,6 +58,7 @@ def build_plan(
         max_delete_fraction=None if anew else chosen.max_delete_fraction,
         partition_by=(settings.partition_column,) if settings.partition_column and current is None else (),
         table_properties=dict(table_properties or {}),
+        key_ranges=key_ranges,
         warnings=chosen.warnings,
     )
 
