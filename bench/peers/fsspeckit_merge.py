@@ -1,0 +1,36 @@
+"""fsspeckit: upsert into a folder of Parquet files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pyarrow.compute
+import pyarrow.parquet
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+from arrow_rows import read_all, read_rows
+from protocol import Task, Totals, measure
+
+
+class Fsspeckit:
+    version = importlib.metadata.version("fsspeckit")
+
+    def __init__(self, task: Task) -> None:
+        self._folder = str(task.work / "table")
+        self._key = task.key
+        self._dataset = PyarrowDatasetIO()
+
+    def fill(self, files: list[Path]) -> None:
+        self._dataset.write_dataset(read_all(files), self._folder, mode="overwrite")
+
+    def apply(self, batch: Path) -> None:
+        self._dataset.merge(read_rows(batch), self._folder, strategy="upsert", key_columns=[self._key])
+
+    def totals(self) -> Totals:
+        amounts = pyarrow.parquet.read_table(self._folder, columns=["amount_cents"])["amount_cents"]
+        return Totals(rows=len(amounts), checksum=pyarrow.compute.sum(amounts).as_py())
+
+
+if __name__ == "__main__":
+    measure("fsspeckit_merge", Fsspeckit)
