@@ -1,8 +1,103 @@
-"""All benchmarks of `make bench`, one after the other."""
+"""`make bench`: every scenario, one after the other. Writes docs/benchmarks.json, docs/benchmarks.md and its plots.
+
+.venv/bin/python bench/run.py [--full] [--only TEXT ...] [--keep]
+
+`--only` runs the scenarios whose name holds one of the texts, and leaves the others' figures as they are.
+"""
 
 from __future__ import annotations
 
-import many_files
+import argparse
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import growth
+import known_files
+from delta_scenarios import LARGE, SCENARIOS, Bench
+from engine import Engine, start_engine
+from machine import machine
+from peer_scenarios import PEERS, upsert_by_peers
+from report import Report
+from sql_scenarios import feed_into, postgres_upsert
+from timing import Bound, Result
+
+REPETITIONS = 3
+DRIVER_MEMORY = "2g"
+SCATTERED = {  # scenario → rows of its table, peers that do the same, bounds against them
+    "upsert 100k (half new) into 2M, scattered keys": (2_000_000, tuple(PEERS), ()),
+    "upsert 100k into 10M, scattered keys": (10_000_000, ("delta-rs",), (Bound("delta-rs", 1.0),)),
+    "upsert 100k into 30M, scattered keys": (30_000_000, ("delta-rs",), (Bound("delta-rs", 0.8),)),
+}
+
+
+def results(engine: Engine, folder: Path, *, full: bool, wanted: Callable[[str], bool]) -> Iterator[Result]:
+    bench = Bench(engine, folder, REPETITIONS)
+    for scenario, make in [*SCENARIOS, *(LARGE if full else [])]:
+        if not wanted(scenario.name):
+            continue
+        found = bench.measure(scenario, make)
+        if scenario.name in SCATTERED:
+            table_rows, peers, bounds = SCATTERED[scenario.name]
+            timed, why_not = upsert_by_peers(engine, folder, REPETITIONS, table_rows, 100_000, peers)
+            found = replace(
+                found,
+                scenario=replace(scenario, bounds=scenario.bounds + bounds),
+                sides={**found.sides, **timed},
+                not_measured=why_not,
+            )
+        yield found
+    if wanted("PostgreSQL"):
+        yield postgres_upsert(engine, folder, REPETITIONS, 500_000)
+    for kind in ("sqlite", "duckdb"):
+        if wanted(f"cdc {kind}"):
+            yield feed_into(engine, folder, REPETITIONS, kind, 50_000)
+
+
+def grown(
+    engine: Engine, folder: Path, *, full: bool, wanted: Callable[[str], bool]
+) -> Iterator[growth.Point]:
+    sizes = (100_000, 1_000_000, *((10_000_000, 30_000_000) if full else ()))
+    if wanted("growth rows"):
+        yield from growth.by_table_rows(engine, folder, sizes)
+    if wanted("growth columns"):
+        yield from growth.by_columns(engine, folder, (8, 80))
+    if wanted("growth commits"):
+        yield from growth.by_commits(engine, folder, (10, 100, *((1_000,) if full else ())))
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument(
+        "--full", action="store_true", help="up to 30M rows, 1,000 commits, 1M known files"
+    )
+    arguments.add_argument("--only", nargs="+", default=[], metavar="TEXT")
+    given = arguments.parse_args()
+    wanted = partial(_is_wanted, given.only)
+    report = Report.load()
+    folder = Path(tempfile.mkdtemp(prefix="tallymark-bench-"))
+    started = time.monotonic()
+    try:
+        engine = start_engine(DRIVER_MEMORY, folder / "home")
+        for result in results(engine, folder, full=given.full, wanted=wanted):
+            report.add_result(result)
+        for point in grown(engine, folder, full=given.full, wanted=wanted):
+            report.add_point(point)
+        if wanted("known files"):
+            for found in known_files.measure(known_files.SIZES if given.full else known_files.SIZES[:-1]):
+                report.add_known_files(found)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        report.save(machine(), time.monotonic() - started)
+
+
+def _is_wanted(only: list[str], name: str) -> bool:
+    return not only or any(text.casefold() in name.casefold() for text in only)
+
 
 if __name__ == "__main__":
-    many_files.main(10_000)
+    main()
