@@ -34,9 +34,8 @@ from tallymark.flow.choose import Choice, choose
 from tallymark.flow.discover import discover
 from tallymark.flow.job import Job
 from tallymark.flow.lease import HeldLease, held_lease
-from tallymark.flow.load import REPLAY_PREFIX
 from tallymark.ledger.facts import WaitingFile
-from tallymark.model.batch import Batch, BatchKind, FileState, SourceFile
+from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, FileState, SourceFile
 from tallymark.model.marker import Applied
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure, Step

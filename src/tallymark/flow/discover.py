@@ -17,12 +17,9 @@ class Discovered:
 
 
 def discover(job: Job) -> Discovered:
-    known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
-    found = look(job, known)
+    found = look(job)
     registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
-    job.ledger.forget_vanished(
-        job.task.pipeline, found.listed_paths, table_key=job.table_key, known=known.keys()
-    )
+    job.ledger.forget_vanished(job.task.pipeline, found.vanished)
     return Discovered(
         Discovery(found.listed, len(registered.new), registered.duplicates, found.waiting), found.unreadable
     )

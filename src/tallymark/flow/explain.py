@@ -99,12 +99,11 @@ def _next_batch(job: Job) -> tuple[Batch | None, int]:
 def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
     """What a run would register now, without registering it: new contents that neither the ledger nor the
     table knows."""
-    known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
-    found = look(job, known)
+    found = look(job)
     entries = {
         e.file.path: e
         for e in job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
-        if e.file.path in found.listed_paths
+        if e.file.path not in found.vanished
     }
     first_with_content: dict[str, SourceFile] = {}
     for file in found.files:

@@ -22,7 +22,7 @@ from tallymark.flow.pins import pin_of
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.flow.transform import transformed
 from tallymark.flow.watermarks import watermark_after
-from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, SourceFile
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -45,7 +45,6 @@ from tallymark.strategies.build import build_plan
 from tallymark.strategies.history import history_of, keeps_history
 from tallymark.strategies.needs import effective
 
-REPLAY_PREFIX = "quarantine:"
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 

@@ -6,7 +6,7 @@ from. Nobody starts Spark for that, where the inputs can tell their version with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from tallymark.flow.archive import contents_read
 from tallymark.flow.job import Job, Query
@@ -18,39 +18,50 @@ from tallymark.model.report import Step
 from tallymark.sources.discover import Found, discover
 
 
-def look(job: Job, known: dict[str, SourceFile]) -> Found:
+def look(job: Job) -> Found:
     query = job.task.query
-    return look_for_files(job, known) if query is None else look_for_result(job, query, known)
+    return look_for_files(job) if query is None else look_for_result(job, query)
 
 
-def look_for_files(job: Job, known: dict[str, SourceFile]) -> Found:
+def look_for_files(job: Job, on_known: Callable[[Collection[SourceFile]], None] | None = None) -> Found:
     """Files that failed are hashed again: one that was repaired, or rewritten within the clock's grain, may
-    have kept its size and time."""
+    have kept its size and time. What waits is asked before the listing: what another worker registers
+    meanwhile has not vanished, it came later."""
     job.tell(Step.DISCOVER, "looking for files")
-    waiting = job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
+    waiting = job.ledger.waiting_files(job.task.pipeline)
     failed = {entry.file.path for entry in waiting if entry.state is FileState.FAILED}
+
+    def known(paths: Sequence[str]) -> dict[str, SourceFile]:
+        loaded = job.ledger.known_files(job.task.pipeline, paths, table_key=job.table_key)
+        if on_known:
+            on_known(loaded.values())
+        return {path: file for path, file in loaded.items() if path not in failed} if failed else loaded
+
     return discover(
         job.task.files,
         job.task.root,
-        {path: file for path, file in known.items() if path not in failed},
+        known,
         lambda: job.spark,
         now=job.clock(),
+        watched=[entry.file.path for entry in waiting],
         on_progress=_hashing(job),
     )
 
 
-def look_for_result(job: Job, query: Query, known: dict[str, SourceFile]) -> Found:
+def look_for_result(job: Job, query: Query) -> Found:
     job.tell(Step.DISCOVER, "looking at the inputs")
+    waited = {entry.file.path for entry in job.ledger.waiting_files(job.task.pipeline)}
     last = job.ledger.last_result(job.table_key, starting=RESULT)
     before = Pin.from_json(last.inputs) if last is not None and last.inputs else None
     pin, waiting = view_pin(job, query) if query.is_view else pin_now(job, query, before)
     if pin is None:
-        return Found((), len(query.refs) + len(query.zones), frozenset(known), waiting, ())
+        return Found((), len(query.refs) + len(query.zones), frozenset(), waiting, ())
     if not pin.is_asked_again and before is not None and last is not None and pin.identity == before.identity:
-        return Found((), 1, frozenset({last.path}), waiting, ())
+        return Found((), 1, frozenset(waited - {last.path}), waiting, ())
     content = _content(job, pin, last)
+    known = job.ledger.known_files(job.task.pipeline, [content.path], table_key=job.table_key)
     new = () if content.path in known else (content,)
-    return Found(new, 1, frozenset({content.path}), waiting, ())
+    return Found(new, 1, frozenset(waited - {content.path}), waiting, ())
 
 
 def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
@@ -88,11 +99,18 @@ def _files_of(
     job: Job, query: Query, zone: str, before: Pin | None, waiting: list[tuple[str, str]]
 ) -> tuple[SourceFile, ...]:
     known = {file.path: file for file in before.zones.get(zone, ())} if before is not None else {}
-    found = discover(query.zones[zone], job.task.root, known, lambda: job.spark, now=job.clock())
+    found = discover(
+        query.zones[zone],
+        job.task.root,
+        lambda paths: known,
+        lambda: job.spark,
+        now=job.clock(),
+        watched=known.keys(),
+    )
     for unreadable in found.unreadable:
         raise unreadable
     waiting += found.waiting
-    kept = {path: known[path] for path in found.listed_paths if path in known}
+    kept = {path: file for path, file in known.items() if path not in found.vanished}
     files = {**kept, **{file.path: file for file in found.files}}
     if job.task.archive:
         read = contents_read(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack, redirect_stdout
 
 from pyspark.sql import DataFrame
@@ -57,12 +57,15 @@ def _spark_plan(frame: DataFrame) -> str:
 
 
 def _some_files(job: Job) -> list[SourceFile]:
-    known = job.ledger.known_files(job.task.pipeline, table_key=job.table_key)
-    found = look_for_files(job, known)
+    loaded: list[SourceFile] = []
+
+    def keep_the_first(known: Collection[SourceFile]) -> None:
+        loaded[:] = order_files([*loaded, *known], job.task.order)[:_FILES_SHOWN]
+
+    found = look_for_files(job, keep_the_first)
     for unreadable in found.unreadable:
         raise unreadable
-    loaded = [file for path, file in known.items() if path in found.listed_paths]
-    files = order_files(list(found.files) or loaded, job.task.order)[:_FILES_SHOWN]
+    files = order_files(found.files or loaded, job.task.order)[:_FILES_SHOWN]
     if not files:
         raise SourceError(
             f"{job.task.pipeline}: there are no files to look at",

@@ -12,7 +12,7 @@ from tallymark.config.pipeline import SourceConfig
 from tallymark.config.scaffold import files_like, scaffold_pipeline
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
-from tallymark.sources.discover import discover
+from tallymark.sources.discover import discover, nothing_known
 from tallymark.sources.infer import infer_columns, with_other_separator
 from tallymark.spark import Sessions
 
@@ -29,7 +29,7 @@ def propose_pipeline(
     if chosen not in set(Strategy):
         raise ConfigError(f"unknown strategy {chosen}", hint="one of " + ", ".join(Strategy))
     source = SourceConfig(files=escape(str(sample)))
-    found = discover(source, project.root, {}, sessions.isolated, now=datetime.now(UTC))
+    found = discover(source, project.root, nothing_known, sessions.isolated, now=datetime.now(UTC))
     columns = infer_columns(sessions.isolated(), source, found.files, project.root)
     if resplit := with_other_separator(source, columns):
         source, columns = resplit, infer_columns(sessions.isolated(), resplit, found.files, project.root)

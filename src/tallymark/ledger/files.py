@@ -58,11 +58,16 @@ class _Arrivals:
     updates: list[dict[str, object]] = field(default_factory=list)
 
 
-def known(tx: Tx, pipeline: str, table_key: str | None) -> dict[str, SourceFile]:
+def known(
+    tx: Tx, pipeline: str, paths: Collection[str] | None, table_key: str | None
+) -> dict[str, SourceFile]:
     query = sa.select(*SOURCE).where(files.c.pipeline == pipeline, sa.text(AT_PATH))
     if table_key is not None:
         query = query.where(files.c.table_key == table_key)
-    return {row[0]: SourceFile(*row) for row in tx.execute(query)}
+    if paths is None:
+        return {row[0]: SourceFile(*row) for row in tx.execute(query)}
+    asked = (query.where(files.c.path.in_(some)) for some in chunks(paths))
+    return {row[0]: SourceFile(*row) for some in asked for row in tx.execute(some)}
 
 
 def waiting(tx: Tx, pipeline: str, table_key: str | None) -> list[WaitingFile]:
@@ -94,28 +99,24 @@ def register(
     return Registration(tuple(arrivals.new), tuple(arrivals.duplicates))
 
 
-def forget_vanished(
-    tx: Tx, pipeline: str, listed: Collection[str], *, table_key: str | None, known: Collection[str]
-) -> None:
-    _lock_pipeline(tx, pipeline)
-    still_there, judged = set(listed), set(known)
-    rows = tx.execute(
-        sa.select(*_RETIRED, files.c.path).where(
-            files.c.pipeline == pipeline, files.c.state.in_(WAITING), sa.text(AT_PATH)
+def forget_vanished(tx: Tx, pipeline: str, paths: Collection[str]) -> None:
+    locked = _lock_waiting(tx, pipeline)
+    rows: list[Row] = []
+    for some in chunks(set(paths)):
+        rows += tx.execute(
+            sa.select(*_RETIRED).where(
+                files.c.pipeline == pipeline,
+                files.c.path.in_(some),
+                files.c.state.in_(WAITING),
+                files.c.table_key.in_(locked),
+                sa.text(AT_PATH),
+            )
         )
-    )
-    _retire(
-        tx,
-        [
-            row
-            for row in rows
-            if row.path not in still_there and (row.table_key != table_key or row.path in judged)
-        ],
-    )
+    _retire(tx, rows)
 
 
 def requeue(tx: Tx, pipeline: str, paths: Collection[str] | None) -> int:
-    _lock_pipeline(tx, pipeline)
+    _lock_waiting(tx, pipeline)
     again = (
         files.update()
         .where(files.c.pipeline == pipeline, files.c.state == FileState.FAILED, sa.text(AT_PATH))
@@ -297,7 +298,10 @@ def _refreshed(
     }
 
 
-def _lock_pipeline(tx: Tx, pipeline: str) -> None:
-    tx.lock_tables(
-        *tx.execute(sa.select(files.c.table_key).distinct().where(files.c.pipeline == pipeline)).scalars()
-    )
+def _lock_waiting(tx: Tx, pipeline: str) -> list[str]:
+    """The tables for which it has waiting files, now locked."""
+    waiting_in = sa.select(files.c.table_key).distinct()
+    found = tx.execute(waiting_in.where(files.c.pipeline == pipeline, files.c.state.in_(WAITING)))
+    table_keys = list(found.scalars())
+    tx.lock_tables(*table_keys)
+    return table_keys

@@ -96,29 +96,22 @@ class Ledger:
 
     # Files
 
-    def known_files(self, pipeline: str, *, table_key: str | None = None) -> dict[str, SourceFile]:
-        """What each path held when it was last registered. With `table_key`, only what was registered for
-        that table: after the pipeline got another table, everything is new again."""
-        return self._database.read(lambda tx: file_records.known(tx, pipeline, table_key))
+    def known_files(
+        self, pipeline: str, paths: Collection[str] | None = None, *, table_key: str | None = None
+    ) -> dict[str, SourceFile]:
+        """What each of these paths, or of all, held when it was last registered. With `table_key`, only what
+        was registered for that table: after the pipeline got another table, everything is new again."""
+        return self._database.read(lambda tx: file_records.known(tx, pipeline, paths, table_key))
 
     def register(self, pipeline: str, table_key: str, files: Sequence[SourceFile]) -> Registration:
         """Of one content, the first in the given order is loaded; the others are duplicates of it."""
         return self._database.write(lambda tx: file_records.register(tx, pipeline, table_key, files))
 
-    def forget_vanished(
-        self,
-        pipeline: str,
-        paths: Collection[str],
-        *,
-        table_key: str | None = None,
-        known: Collection[str] = (),
-    ) -> None:
-        """`paths` are all that the source lists. Waiting records of other paths wait no more, until their
-        content is registered again. For `table_key`, only those that were `known` before the listing: what
-        another worker has registered since then has not vanished, it came later."""
-        self._database.write(
-            lambda tx: file_records.forget_vanished(tx, pipeline, paths, table_key=table_key, known=known)
-        )
+    def forget_vanished(self, pipeline: str, paths: Collection[str]) -> None:
+        """Paths that waited before the source was listed, and are not in the listing. Their records wait no
+        more, until their content is registered again."""
+        if paths:
+            self._database.write(lambda tx: file_records.forget_vanished(tx, pipeline, paths))
 
     def waiting_files(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingFile]:
         """PENDING and FAILED, in no particular order."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+REPLAY_PREFIX = "quarantine:"  # of the paths of replays: the id of their batch follows
+
 
 class FileState(StrEnum):
     PENDING = "PENDING"  # registered, waits for a batch

@@ -1,33 +1,40 @@
 """Discover: which files are new, what their content is, and which must wait.
 
-1. list every glob, 2. leave what is still being written, 3. hash what the ledger does not know,
+1. list every glob, a block of files at a time: of those that are known nothing is kept, so that neither
+   memory nor time grows with what was loaded before and is no longer there,
+2. leave what is still being written, 3. hash what the ledger does not know,
 4. look again at what was hashed: a file that changed meanwhile waits for the next run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
-from typing import Literal
-
-from pyspark.sql import SparkSession
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from tallymark.config.pipeline import SourceConfig, StabilityConfig
 from tallymark.errors import FileChanged, UnreadableFile
-from tallymark.model.batch import FileStat, SourceFile
+from tallymark.model.batch import REPLAY_PREFIX, FileStat, SourceFile
 from tallymark.sources.locations import is_local
 from tallymark.sources.stores import FileStore, Progress, store_for, stores_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Known = Callable[[Sequence[str]], Mapping[str, SourceFile]]  # what is on record of these paths
+
 _CHEAP_TO_HASH = 16 << 20
+_BLOCK = 5000  # listed files that are held, and asked for, at a time
 
 
 @dataclass(frozen=True)
 class Found:
     files: tuple[SourceFile, ...]  # new or changed, in the configured order
     listed: int
-    listed_paths: frozenset[str]
+    vanished: frozenset[str]  # of the watched paths
     waiting: tuple[tuple[str, str], ...]  # path, why it is left for the next run
     unreadable: tuple[UnreadableFile, ...]
 
@@ -35,28 +42,33 @@ class Found:
 def discover(
     source: SourceConfig,
     root: Path,
-    known: Mapping[str, SourceFile],
+    known: Known,
     spark: Callable[[], SparkSession],
     *,
     now: datetime,
+    watched: Collection[str] = (),
     on_progress: Progress | None = None,
 ) -> Found:
-    """A file whose path, size and modification time are in `known` is not hashed again."""
-    listed: dict[str, tuple[FileStore, FileStat]] = {}
-    for glob in [source.files] if isinstance(source.files, str) else source.files:
-        listed |= _list(glob, root, spark)
+    """A file whose path, size and modification time are known is not hashed again. A `watched` path that is
+    not listed has vanished."""
+    listed = 0
+    vanished = set(watched)
     waiting: dict[str, str] = {}
     unreadable: list[UnreadableFile] = []
     fresh: dict[str, tuple[FileStore, FileStat]] = {}
-    for path, (store, file) in listed.items():
-        if path in known and known[path].stat == file:
-            continue
-        if why := _still_written(file, source.stability, now):
-            waiting[path] = why
-        elif problem := _bad_name(file):
-            unreadable.append(problem)
-        else:
-            fresh[path] = (store, file)
+    for store, files_seen in _blocks(source, root, spark):
+        listed += len(files_seen)
+        vanished.difference_update(file.path for file in files_seen)
+        on_record = known([file.path for file in files_seen if _is_text(file.path)])
+        for file in files_seen:
+            if _is_same(on_record.get(file.path), file):
+                continue
+            if why := _still_written(file, source.stability, now):
+                waiting[file.path] = why
+            elif problem := _bad_name(file):
+                unreadable.append(problem)
+            else:
+                fresh[file.path] = (store, file)
     files: list[SourceFile] = []
     for outcome in _hash(fresh, on_progress):
         match outcome:
@@ -68,17 +80,21 @@ def discover(
                 waiting[path] = why
     return Found(
         files=tuple(order_files(files, source.order)),
-        listed=len(listed),
-        listed_paths=frozenset(listed),
+        listed=listed,
+        vanished=frozenset(vanished),
         waiting=tuple(sorted(waiting.items())),
-        unreadable=tuple(unreadable),
+        unreadable=tuple(sorted(unreadable, key=lambda error: error.path)),
     )
+
+
+def nothing_known(paths: Sequence[str]) -> Mapping[str, SourceFile]:
+    return {}
 
 
 def recheck(files: Sequence[SourceFile], root: Path, spark: Callable[[], SparkSession]) -> None:
     """Raises FileChanged when a file is no longer what was hashed. Small local files are hashed again:
     a rewrite within the clock's grain keeps size and time."""
-    expected = {file.path: file for file in files if not file.path.startswith("quarantine:")}
+    expected = {file.path: file for file in files if not file.path.startswith(REPLAY_PREFIX)}
     for store, paths in stores_of(expected, spark):
         found = store.stat(paths)
         for path in paths:
@@ -99,16 +115,32 @@ def order_files(files: Iterable[SourceFile], order: Literal["name", "modified"])
     return sorted(files, key=lambda file: (file.modified_ns, file.path))
 
 
-def _list(glob: str, root: Path, spark: Callable[[], SparkSession]) -> dict[str, tuple[FileStore, FileStat]]:
-    store, absolute = store_for(glob, root, spark)
-    files = store.list(absolute)
-    if not files and (mistake := store.why_nothing(absolute)):
-        raise mistake
-    return {file.path: (store, file) for file in files}
+def _blocks(
+    source: SourceConfig, root: Path, spark: Callable[[], SparkSession]
+) -> Iterator[tuple[FileStore, list[FileStat]]]:
+    """Everything that is listed, each file once."""
+    globs = [source.files] if isinstance(source.files, str) else source.files
+    seen: set[str] = set()
+    for glob in globs:
+        store, absolute = store_for(glob, root, spark)
+        files = iter(store.list(absolute))
+        listed_any = False
+        while block := list(islice(files, _BLOCK)):
+            listed_any = True
+            if len(globs) > 1:  # which may list the same file
+                block = [file for file in block if file.path not in seen]
+                seen.update(file.path for file in block)
+            yield store, block
+        if not listed_any and (mistake := store.why_nothing(absolute)):
+            raise mistake
+
+
+def _is_same(known: SourceFile | None, file: FileStat) -> bool:
+    return known is not None and known.size == file.size and known.modified_ns == file.modified_ns
 
 
 def _still_written(file: FileStat, stability: StabilityConfig, now: datetime) -> str | None:
-    name = PurePosixPath(file.path).name
+    name = _name(file)
     for suffix in stability.ignore_suffixes:
         if name.endswith(suffix):
             return f"its name ends in {suffix}"
@@ -122,16 +154,27 @@ def _still_written(file: FileStat, stability: StabilityConfig, now: datetime) ->
 
 def _bad_name(file: FileStat) -> UnreadableFile | None:
     """Names that Hadoop's file systems cannot open."""
-    try:
-        file.path.encode()
-    except UnicodeEncodeError:
+    if not _is_text(file.path):
         printable = file.path.encode(errors="backslashreplace").decode()
         return UnreadableFile(printable, "its name is not valid UTF-8", hint="rename the file")
-    if ":" in PurePosixPath(file.path).name:
+    if ":" in _name(file):
         return UnreadableFile(
             file.path, "Spark cannot read a file with a colon in its name", hint="rename the file"
         )
     return None
+
+
+def _is_text(path: str) -> bool:
+    """No database keeps a name that is not valid UTF-8, nor can it be asked for one."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _name(file: FileStat) -> str:
+    return file.path.rpartition("/")[2]
 
 
 Outcome = SourceFile | UnreadableFile | tuple[str, str]

@@ -12,23 +12,26 @@ import stat as modes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
-from typing import Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import FileStat
 from tallymark.sources import globs
 from tallymark.sources.locations import has_scheme, is_local
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Progress = Callable[[int, int], None]
 _THREADS = 8
 
 
 class FileStore(Protocol):
-    def list(self, glob: str) -> list[FileStat]:
-        """Regular, visible files by path. Raises SourceError for a folder that cannot be listed."""
+    def list(self, glob: str) -> Iterable[FileStat]:
+        """Regular, visible files, each once, in any order. Raises SourceError for a folder that cannot be
+        listed."""
 
     def why_nothing(self, glob: str) -> SourceError | None:
         """For a glob that lists nothing: the mistake in it, or None when files simply have not come."""
@@ -71,14 +74,13 @@ def stores_of(
 
 
 class LocalStore:
-    def list(self, glob: str) -> list[FileStat]:
+    def list(self, glob: str) -> Iterator[FileStat]:
         if (literal := _regular(glob)) and not globs.is_hidden(Path(glob).name):
-            return [literal]  # a name with glob characters in it, given as it is
-        found: dict[str, FileStat] = {}
-        for pattern in globs.expand_braces(glob):
-            folder, parts = globs.split_fixed(pattern)
-            found |= {file.path: file for file in _walk(folder, parts)}
-        return [found[path] for path in sorted(found)]
+            return iter([literal])  # a name with glob characters in it, given as it is
+        patterns = [globs.split_fixed(pattern) for pattern in globs.expand_braces(glob)]
+        files = chain.from_iterable(_walk(folder, parts) for folder, parts in patterns)
+        meets_once = len(patterns) == 1 and patterns[0][1].count("**") <= 1
+        return files if meets_once else _each_once(files)
 
     def why_nothing(self, glob: str) -> SourceError | None:
         reasons = [_why_nothing(glob, pattern) for pattern in globs.expand_braces(glob)]
@@ -108,6 +110,14 @@ def _absolute(glob: str, root: Path) -> str:
     return os.path.normpath(Path(os.path.abspath(root)) / glob)  # noqa: PTH100 (keeps symbolic links)
 
 
+def _each_once(files: Iterable[FileStat]) -> Iterator[FileStat]:
+    seen: set[str] = set()
+    for file in files:
+        if file.path not in seen:
+            seen.add(file.path)
+            yield file
+
+
 def _walk(folder: str, parts: list[str]) -> Iterator[FileStat]:
     part, below = parts[0], parts[1:]
     if part == "**":
@@ -128,12 +138,15 @@ def _walk(folder: str, parts: list[str]) -> Iterator[FileStat]:
             yield file
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """One after the other: a landing zone may hold a million."""
     try:
         with os.scandir(folder) as entries:
-            return [entry for entry in entries if not globs.is_hidden(entry.name)]
+            for entry in entries:
+                if not globs.is_hidden(entry.name):
+                    yield entry
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return
     except OSError as error:
         raise SourceError(
             f"{folder}: the folder cannot be listed: {error.strerror}",

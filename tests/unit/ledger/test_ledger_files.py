@@ -107,7 +107,7 @@ def test_a_duplicate_inherits_when_the_original_is_overwritten(worker: Worker) -
 
 def test_a_duplicate_inherits_when_the_original_vanishes(worker: Worker) -> None:
     worker.register(file("a.csv", "x"), file("b.csv", "x"))
-    worker.ledger.forget_vanished(PIPELINE, ["b.csv"])
+    worker.ledger.forget_vanished(PIPELINE, ["a.csv"])
     assert worker.waiting == {"b.csv": ("PENDING", "x")}
 
 
@@ -124,7 +124,7 @@ def test_a_loaded_content_has_no_heir(worker: Worker) -> None:
     worker.load(file("a.csv", "x"))
     worker.register(file("b.csv", "x"))
     worker.register(file("a.csv", "y"))
-    worker.ledger.forget_vanished(PIPELINE, [])
+    worker.ledger.forget_vanished(PIPELINE, ["a.csv", "b.csv"])
     assert worker.waiting == {}
 
 
@@ -132,7 +132,7 @@ def test_vanished_files_do_not_wait_but_stay_on_record(worker: Worker) -> None:
     worker.load(file("loaded.csv"))
     worker.fail(file("failed.csv"))
     worker.register(file("pending.csv"), file("kept.csv"))
-    worker.ledger.forget_vanished(PIPELINE, ["kept.csv"])
+    worker.ledger.forget_vanished(PIPELINE, ["loaded.csv", "failed.csv", "pending.csv", "never.csv"])
     assert worker.waiting == {"kept.csv": ("PENDING", "kept.csv")}
     assert worker.counts == {"COMMITTED": 1, "PENDING": 1}
     assert "loaded.csv" in worker.ledger.known_files(PIPELINE)
@@ -145,7 +145,7 @@ def test_vanished_files_do_not_wait_but_stay_on_record(worker: Worker) -> None:
 def test_a_file_in_an_open_batch_does_not_vanish(worker: Worker) -> None:
     worker.register(file("a.csv"))
     batch = worker.open(file("a.csv"))
-    worker.ledger.forget_vanished(PIPELINE, [])
+    worker.ledger.forget_vanished(PIPELINE, ["a.csv"])
     assert worker.ledger.open_batches(TABLE) == [batch]
     worker.ledger.fail_batch(worker.lease, batch.id, BROKEN)
     assert worker.waiting == {"a.csv": ("FAILED", "a.csv")}

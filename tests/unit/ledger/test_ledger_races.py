@@ -168,7 +168,7 @@ def test_a_copy_that_is_registered_while_its_original_vanishes_is_not_lost(url: 
     """Unless one waits for the other, the copy becomes a duplicate of a record that waits no more."""
     with open_ledger(url) as ledger:
         ledger.register(PIPELINE, TABLE, [file("original.csv", "x")])
-        held_open(ledger, lambda: ledger.forget_vanished(PIPELINE, ["copy.csv"]), file("copy.csv", "x"))
+        held_open(ledger, lambda: ledger.forget_vanished(PIPELINE, ["original.csv"]), file("copy.csv", "x"))
         assert [w.file.path for w in ledger.waiting_files(PIPELINE)] == ["copy.csv"]
 
 

@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.config.pipeline import ColumnConfig, SourceConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
-from tallymark.sources import CORRUPT, SourceFrame, discover, read_files
+from tallymark.sources.discover import discover, nothing_known
+from tallymark.sources.read import CORRUPT, SourceFrame, read_files
 
 NOW = datetime(2126, 1, 1, tzinfo=UTC)
 
@@ -40,7 +41,7 @@ class Landing:
         return part.rename(self.folder / name)
 
     def files(self, glob: str = "*") -> tuple[SourceFile, ...]:
-        return discover(SourceConfig(files=glob), self.folder, {}, self.session, now=NOW).files
+        return discover(SourceConfig(files=glob), self.folder, nothing_known, self.session, now=NOW).files
 
     def read(self, glob: str = "*", rules: Sequence[dict[str, Any]] = (), **source: Any) -> SourceFrame:
         config = SourceConfig.model_validate({"files": glob, **source})

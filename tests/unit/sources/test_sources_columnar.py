@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from tallymark.errors import UnreadableFile
-from tallymark.sources import unreadable_from
+from tallymark.sources.failures import unreadable_from
 from tallymark.sources.formats.columnar import wider_type
 
 FORMATS = ["parquet", "orc", "avro"]

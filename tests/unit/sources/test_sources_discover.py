@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from tallymark.config.pipeline import SourceConfig
 from tallymark.errors import FileChanged, SourceError
 from tallymark.model.batch import FileStat, SourceFile
-from tallymark.sources import Found, discover, order_files, recheck
+from tallymark.sources import discover as discovery
+from tallymark.sources.discover import Found, discover, nothing_known, order_files, recheck
 from tallymark.sources.stores import LocalStore, Progress
 
 NOW = datetime(2126, 1, 1, tzinfo=UTC)
@@ -23,10 +24,14 @@ def no_spark() -> SparkSession:
 
 
 def find(
-    root: Path, known: Mapping[str, SourceFile] | None = None, now: datetime = NOW, **source: Any
+    root: Path,
+    known: Mapping[str, SourceFile] | None = None,
+    now: datetime = NOW,
+    watched: Collection[str] = (),
+    **source: Any,
 ) -> Found:
     config = SourceConfig.model_validate({"files": "in/*.csv", **source})
-    return discover(config, root, known or {}, no_spark, now=now)
+    return discover(config, root, lambda paths: known or {}, no_spark, now=now, watched=watched)
 
 
 def write(root: Path, name: str, text: str = "id\n1\n", modified: float | None = None) -> str:
@@ -39,10 +44,37 @@ def write(root: Path, name: str, text: str = "id\n1\n", modified: float | None =
 
 
 def test_new_files_come_hashed_and_in_order(tmp_path: Path) -> None:
-    paths = [write(tmp_path, name) for name in ("b.csv", "a.csv", "10.csv", "9.csv")]
+    for name in ("b.csv", "a.csv", "10.csv", "9.csv"):
+        write(tmp_path, name)
     found = find(tmp_path)
     assert [Path(file.path).name for file in found.files] == ["10.csv", "9.csv", "a.csv", "b.csv"]
-    assert found.listed == 4 and found.listed_paths == frozenset(paths)
+    assert found.listed == 4
+
+
+def test_watched_paths_that_are_not_listed_have_vanished(tmp_path: Path) -> None:
+    here, other, gone = write(tmp_path, "a.csv"), write(tmp_path, "b.txt"), f"{tmp_path}/in/c.csv"
+    assert find(tmp_path, watched=[here, other, gone]).vanished == {other, gone}
+
+
+def test_a_listing_is_compared_block_by_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever falls together, each file is listed, asked for, found or seen to be there, once."""
+    monkeypatch.setattr(discovery, "_BLOCK", 3)
+    paths = [write(tmp_path, f"{n % 2}/{n}.csv", f"id\n{n}\n") for n in range(10)]
+    known = {file.path: file for file in find(tmp_path, files="in/*/*.csv").files}
+    assert sorted(known) == sorted(paths)
+    changed = write(tmp_path, "1/5.csv", "id\n1\n2\n")
+    asked: list[list[str]] = []
+
+    def recorded(some: Sequence[str]) -> Mapping[str, SourceFile]:
+        asked.append(list(some))
+        return {path: known[path] for path in some}
+
+    config = SourceConfig(files=["in/*/*.csv", "in/1/*"])
+    found = discover(config, tmp_path, recorded, no_spark, now=NOW, watched=paths)
+    assert max(map(len, asked)) == 3
+    assert sorted(path for some in asked for path in some) == sorted(paths)
+    assert (found.listed, found.vanished) == (10, frozenset())
+    assert [file.path for file in found.files] == [changed]
 
 
 def test_known_files_are_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +146,17 @@ def test_names_that_spark_cannot_open(tmp_path: Path) -> None:
     (tmp_path / "in" / os.fsdecode(b"caf\xe9.csv")).write_text("id\n")
     found = find(tmp_path)
     assert [Path(file.path).name for file in found.files] == ["ok.csv"]
-    assert {bad.path for bad in found.unreadable} == {colon, f"{tmp_path}/in/caf\\udce9.csv"}
+    assert [bad.path for bad in found.unreadable] == [colon, f"{tmp_path}/in/caf\\udce9.csv"]
     assert all(bad.hint == "rename the file" for bad in found.unreadable)
+
+
+def test_a_name_that_no_database_keeps_is_not_asked_for(tmp_path: Path) -> None:
+    write(tmp_path, "ok.csv")
+    (tmp_path / "in" / os.fsdecode(b"caf\xe9.csv")).write_text("id\n")
+    asked: list[str] = []
+    config = SourceConfig(files="in/*.csv")
+    discover(config, tmp_path, lambda paths: asked.extend(paths) or {}, no_spark, now=NOW)  # type: ignore[func-returns-value]
+    assert [Path(path).name for path in asked] == ["ok.csv"]
 
 
 def test_several_globs_list_a_file_once(tmp_path: Path) -> None:
@@ -143,7 +184,14 @@ def test_progress_is_told(tmp_path: Path) -> None:
         write(tmp_path, f"{i}.csv")
     told: list[tuple[int, int]] = []
     config = SourceConfig(files="in/*.csv")
-    discover(config, tmp_path, {}, no_spark, now=NOW, on_progress=lambda n, of: told.append((n, of)))
+    discover(
+        config,
+        tmp_path,
+        nothing_known,
+        no_spark,
+        now=NOW,
+        on_progress=lambda n, of: told.append((n, of)),
+    )
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 

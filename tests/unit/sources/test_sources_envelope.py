@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tallymark.errors import ConfigError, SourceError
 from tallymark.model.plan import ROW_ORDER
-from tallymark.sources import CORRUPT
 from tallymark.sources.envelope import NO_CHANGE, RECORD_ORDER, Debezium, unwrap
+from tallymark.sources.read import CORRUPT
 
 BY_LSN = Debezium("op", ("source.lsn",), ("id",))
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from tallymark.config.pipeline import ColumnConfig, SourceConfig
-from tallymark.sources import infer_columns
-from tallymark.sources.infer import guess_type, snake_case, with_other_separator
+from tallymark.sources.infer import guess_type, infer_columns, snake_case, with_other_separator
 
 
 @pytest.mark.parametrize(
