@@ -11,32 +11,20 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from pyspark.sql import DataFrame, SparkSession
-
-from tallymark.checks.quarantine import Quarantine
 from tallymark.config.effective import Setting, effective_settings
 from tallymark.config.load import LoadedProject, find_project, load_project
-from tallymark.config.project import SparkConfig
 from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
 from tallymark.errors import ConfigError, TallymarkError
-from tallymark.flow import direct, doctor
-from tallymark.flow.direct import MergeOptions, Target
-from tallymark.flow.explain import explain_pipeline
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import LoadOptions, pipeline_job
 from tallymark.flow.lineage import trace_columns
-from tallymark.flow.preview import preview_pipeline
-from tallymark.flow.propose import propose_pipeline
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
@@ -61,6 +49,13 @@ from tallymark.model.report import (
 )
 from tallymark.spark import Sessions
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tallymark.checks.quarantine import Quarantine
+    from tallymark.flow.direct import MergeOptions, Target
+
+# What needs Spark is imported where it is used: a run with nothing new ends before Spark is imported.
 HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
 
 
@@ -108,6 +103,8 @@ class Project:
 
     def plan(self, *pipelines: str, samples: int = 10, **options: Unpack[LoadOptions]) -> list[PlanReport]:
         """What the next batch of each pipeline would do. Nothing is written, not even a new ledger."""
+        from tallymark.flow.explain import explain_pipeline
+
         with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             jobs = self._jobs(pipelines, ledger, "", options)
             return [explain_pipeline(job, samples) for job in jobs]
@@ -115,6 +112,8 @@ class Project:
     def preview(self, pipeline: str, rows: int = 20) -> Preview:
         """The query, the first rows, the schema and Spark's plan of what a pipeline would load. Nothing is
         written."""
+        from tallymark.flow.preview import preview_pipeline
+
         with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             [job] = self._jobs([self._one(pipeline)], ledger, "")
             return preview_pipeline(job, rows)
@@ -183,6 +182,8 @@ class Project:
         return tuple(traced[node.pipeline] for node in self.graph(*pipelines))
 
     def doctor(self) -> list[Finding]:
+        from tallymark.flow import doctor
+
         return list(doctor.examine(self._project, self._sessions))
 
     def close(self) -> None:
@@ -250,6 +251,8 @@ class Project:
         return self._opened
 
     def _quarantine(self) -> Quarantine:
+        from tallymark.checks.quarantine import Quarantine
+
         return Quarantine(self._sessions.isolated(), self._project.quarantine_root)
 
 
@@ -270,9 +273,11 @@ def merge(
     when it has a `content_id`; without one every call is a new content. Bad rows fail the call with
     nothing written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
     """
+    from tallymark.flow import direct
+
     task = direct.task(source, target, options, in_folder=destination is None)
-    with _sessions(source, spark) as sessions:
-        return direct.merge(task, sessions, _frame(source), content_id, destination)
+    sessions = direct.sessions_for(source, spark)
+    return direct.merge(task, sessions, direct.frame_of(source), content_id, destination)
 
 
 def plan(
@@ -285,9 +290,11 @@ def plan(
     **options: Unpack[MergeOptions],
 ) -> PlanReport:
     """What the same call of `merge` would do, row by row. Nothing is written."""
+    from tallymark.flow import direct
+
     task = direct.task(source, target, options, in_folder=destination is None)
-    with _sessions(source, spark) as sessions:
-        return direct.plan(task, sessions, _frame(source), samples, destination)
+    sessions = direct.sessions_for(source, spark)
+    return direct.plan(task, sessions, direct.frame_of(source), samples, destination)
 
 
 def validate(folder: str | Path = ".") -> list[Finding]:
@@ -309,6 +316,8 @@ def init_pipeline(
     unique_key: Sequence[str] = (),
 ) -> Path:
     """Writes a pipeline for a file like `from_file`, with the columns and types found in it."""
+    from tallymark.flow.propose import propose_pipeline
+
     project = load_project(find_project(Path(folder)))
     sessions = Sessions(project.config.spark, home=project.root / HOME)
     try:
@@ -325,23 +334,3 @@ def schemas() -> dict[str, dict[str, object]]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _frame(source: DataFrame | str | Path) -> DataFrame | None:
-    return None if isinstance(source, str | Path) else source
-
-
-@contextmanager
-def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Iterator[Sessions]:
-    frame = _frame(source)
-    theirs = spark or (frame.sparkSession if frame is not None else SparkSession.getActiveSession())
-    if theirs is not None:
-        yield Sessions.of(theirs)
-        return
-    yield _embedded()
-
-
-@cache
-def _embedded() -> Sessions:
-    """One Spark for all library calls of a process that has none: starting it costs seconds."""
-    return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))

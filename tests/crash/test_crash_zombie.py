@@ -23,7 +23,6 @@ from worker import Order, _import_path, _load
 
 from shared_spark import Jvm
 from tallymark.destinations import delta_write
-from tallymark.destinations import open as open_module
 from tallymark.destinations.duckdb import DuckDbEngine
 from tallymark.destinations.postgres import PostgresEngine
 from tallymark.destinations.sql_engine import literal
@@ -180,7 +179,8 @@ def test_a_process_suspended_in_its_commit(
     """Delta drops what it writes then. A database keeps the table locked for it, so that the successor gets
     no turn, and finds the marker as soon as it does."""
     for engine in (SqliteEngine, DuckDbEngine, PostgresEngine):
-        monkeypatch.setattr(open_module, engine.__name__, partial(engine, busy_seconds=0.5))
+        name = f"{engine.__module__}.{engine.__name__}"
+        monkeypatch.setattr(name, partial(engine, busy_seconds=0.5))
     locks = loads.scenario.destination != "delta"
     point = Point("session.commit" if locks else "spark.save", BEFORE)
     with suspended(loads, point, spark):

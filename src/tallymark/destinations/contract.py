@@ -26,9 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Protocol
 
 from tallymark.errors import Fenced
 from tallymark.model.gate import Gate, GateResult
@@ -36,6 +34,9 @@ from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import Label, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import TableShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -159,13 +160,21 @@ class Views(Protocol):
         """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
 
 
-class Destination(Protocol):
-    capabilities: Capabilities
-    table_properties: Mapping[str, str]  # for tables that a load creates
-    views: Views | None  # None: it has none
+class Place(Protocol):
+    """What a destination tells of a table without Spark."""
 
     def table_key(self, table: str) -> str:
         """The identity of the table for leases and ledger records: stable, no secrets."""
+
+    def has_gone_back(self, table: str, last: Receipt) -> bool:
+        """A cheap look, for a run with nothing new: whether the table no longer holds its last recorded
+        load. False also when only a look with Spark could tell."""
+
+
+class Destination(Place, Protocol):
+    capabilities: Capabilities
+    table_properties: Mapping[str, str]  # for tables that a load creates
+    views: Views | None  # None: it has none
 
     def inspect(self, table: str) -> TableShape | None:
         """Raises NotATable when something else is in that place."""
@@ -173,10 +182,6 @@ class Destination(Protocol):
     def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
         """None asks for all contents. An absent table has no markers and sequence 0. What this shows is what
         loads then build on: should the table go back afterwards, `prepare` for a commit raises Fenced."""
-
-    def has_gone_back(self, table: str, last: Receipt) -> bool:
-        """A cheap look without Spark, for a run with nothing new: whether the table no longer holds its
-        last recorded load. False also when only a look with Spark could tell."""
 
     def column_type(self, spark_type: str) -> str:
         """The type as which a column made for `spark_type` is found again by `inspect`. Raises Unsupported

@@ -21,9 +21,10 @@ from tallymark.destinations.delta_limits import (
     refuse_expiring_transactions,
     refuse_odd_names,
 )
-from tallymark.destinations.delta_log_files import local_folder, restored_since
+from tallymark.destinations.delta_log_files import local_folder
 from tallymark.destinations.delta_marker_copies import copies_beside
 from tallymark.destinations.delta_markers import DeltaMarkers
+from tallymark.destinations.delta_place import DeltaPlace
 from tallymark.destinations.delta_read import CommitLog, DeltaInput, FolderLog, SparkLog
 from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
@@ -86,6 +87,7 @@ class DeltaDestination:
     ):
         """With neither `root` nor `catalog`, a table's name is its folder or URL."""
         self._start_spark = spark
+        self._place = DeltaPlace(root, catalog)
         self._root = root
         self._catalog = catalog
         self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | (properties or {})
@@ -103,7 +105,7 @@ class DeltaDestination:
         return self._start_spark()
 
     def table_key(self, table: str) -> str:
-        return f"delta:{self._path(table) or f'{self._catalog}.{table}'}"
+        return self._place.table_key(table)
 
     def inspect(self, table: str) -> TableShape | None:
         version = self._latest_version(table)
@@ -130,8 +132,7 @@ class DeltaDestination:
         return self._markers(table).find(content_hashes)
 
     def has_gone_back(self, table: str, last: Receipt) -> bool:
-        path = self._path(table)
-        return path is not None and restored_since(path, int(last.version))
+        return self._place.has_gone_back(table, last)
 
     def column_type(self, spark_type: str) -> str:
         return spark_type
@@ -204,9 +205,7 @@ class DeltaDestination:
             raise write_error(probe, error) from error
 
     def _path(self, table: str) -> str | None:
-        if self._root is not None:
-            return f"{self._root.rstrip('/')}/{table.replace('.', '/')}"
-        return table if self._catalog is None else None
+        return self._place.path(table)
 
     def _sql(self, table: str) -> str:
         path = self._path(table)

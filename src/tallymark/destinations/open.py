@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from tallymark.config.project import (
     DeltaDestinationConfig,
@@ -13,24 +12,43 @@ from tallymark.config.project import (
     PostgresDestinationConfig,
     SqliteDestinationConfig,
 )
-from tallymark.destinations.contract import Destination
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.duckdb import DuckDbEngine
-from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.sql_destination import SqlDestination
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.contract import Destination, Place
+from tallymark.destinations.delta_place import DeltaPlace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def open_destination(
     config: DestinationConfig, spark: Callable[[], SparkSession], resolve: Callable[[str], str]
 ) -> Destination:
+    """Each imports its own drivers, and no others."""
+    if isinstance(config, DeltaDestinationConfig):
+        from tallymark.destinations.delta import DeltaDestination
+
+        place = _delta_place(config, resolve)
+        return DeltaDestination(spark, root=place.root, catalog=place.catalog, properties=config.properties)
+    from tallymark.destinations.sql_destination import SqlDestination
+
     match config:
-        case DeltaDestinationConfig():
-            root = None if config.path is None else resolve(config.path)
-            return DeltaDestination(spark, root=root, catalog=config.catalog, properties=config.properties)
         case PostgresDestinationConfig():
+            from tallymark.destinations.postgres import PostgresEngine
+
             return SqlDestination(PostgresEngine(config.url))
         case SqliteDestinationConfig():
+            from tallymark.destinations.sqlite import SqliteEngine
+
             return SqlDestination(SqliteEngine(resolve(config.path)))
         case DuckDbDestinationConfig():
+            from tallymark.destinations.duckdb import DuckDbEngine
+
             return SqlDestination(DuckDbEngine(resolve(config.path)))
+
+
+def light_place(config: DestinationConfig, resolve: Callable[[str], str]) -> Place | None:
+    """What a run with nothing new asks, where opening the whole destination would import Spark."""
+    return _delta_place(config, resolve) if isinstance(config, DeltaDestinationConfig) else None
+
+
+def _delta_place(config: DeltaDestinationConfig, resolve: Callable[[str], str]) -> DeltaPlace:
+    return DeltaPlace(None if config.path is None else resolve(config.path), config.catalog)

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from tallymark.destinations import sql_read
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
@@ -37,6 +36,9 @@ from tallymark.errors import (
 from tallymark.model.plan import Plan
 from tallymark.model.receipt import Receipt
 from tallymark.model.table import TableShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class SqlDestination:

@@ -17,12 +17,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.errors import DestinationError, InputMoved, NotATable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _DIGITS = 12  # of a digest: enough to tell apart two states of one table
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from tallymark.destinations.spark_sql import quoted
 from tallymark.destinations.sql_types import parse_type
 from tallymark.model.plan import POSITION, TECHNICAL_COLUMNS, Plan
+from tallymark.model.sql_text import quoted
 from tallymark.model.table import JSON_TYPE, Column
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ROWS_AT_ONCE = 100_000
 
@@ -52,6 +54,8 @@ def arrow_tables(frame: DataFrame, total: int) -> Iterator[pa.Table]:
     if parts <= 1:
         yield frame.toArrow()
         return
+    from pyspark.sql import functions as F
+
     part = F.pmod(F.xxhash64(*(F.col(quoted(name)) for name in TECHNICAL_COLUMNS)), F.lit(parts))
     for number in range(parts):
         yield frame.where(part == number).toArrow()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TypedDict
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.config.combinations import faults
 from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
 from tallymark.config.problem import key_text
-from tallymark.config.project import DestinationConfig
+from tallymark.config.project import DestinationConfig, SparkConfig
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta import DeltaDestination
 from tallymark.destinations.open import open_destination
@@ -39,7 +40,7 @@ from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
-from tallymark.sources.envelope import Debezium
+from tallymark.sources.debezium import Debezium
 from tallymark.spark import Sessions
 
 
@@ -72,6 +73,22 @@ class MergeOptions(TypedDict, total=False):
 Target = Mapping[str, object] | NamedDestination  # as in tallymark.yaml, or one of a project's
 
 _CLAIMS = 3  # two calls that meet on one table: the later one claims again
+
+
+def frame_of(source: DataFrame | str | Path) -> DataFrame | None:
+    return None if isinstance(source, str | Path) else source
+
+
+def sessions_for(source: DataFrame | str | Path, spark: SparkSession | None) -> Sessions:
+    frame = frame_of(source)
+    theirs = spark or (frame.sparkSession if frame is not None else SparkSession.getActiveSession())
+    return _embedded() if theirs is None else Sessions.of(theirs)
+
+
+@cache
+def _embedded() -> Sessions:
+    """One Spark for all library calls of a process that has none: starting it costs seconds."""
+    return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
 
 
 def task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool = True) -> Task:

@@ -7,12 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Literal
 
 from tallymark.checks.gates import Quality
-from tallymark.checks.quarantine import Quarantine
 from tallymark.config.pipeline import (
     BatchConfig,
     ColumnConfig,
@@ -22,7 +19,7 @@ from tallymark.config.pipeline import (
 )
 from tallymark.config.template_vars import Scalar
 from tallymark.config.transform import Transform
-from tallymark.destinations.contract import Destination
+from tallymark.destinations.contract import Destination, Place
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
@@ -30,8 +27,13 @@ from tallymark.model.batch import BatchKind
 from tallymark.model.report import Event, Step
 from tallymark.model.rerun import ONLY_NEW, Rerun
 from tallymark.model.settings import MergeSettings
-from tallymark.sources.envelope import Debezium
+from tallymark.sources.debezium import Debezium
 from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tallymark.checks.quarantine import Quarantine
 
 MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
 
@@ -110,8 +112,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Job:
-    """A task with its ledger, destination and clock. Spark starts when it is first asked for, so that a
-    run with nothing new starts none."""
+    """A task with its ledger, destination and clock. Spark is imported and started when it is first asked
+    for, so that a run with nothing new does neither."""
 
     task: Task
     ledger: Ledger
@@ -124,6 +126,7 @@ class Job:
     on_event: Callable[[Event], None]
     frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
     destination_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline's table
+    light_place: Place | None = None  # for what needs no more; None: the destination is light itself
     inputs: dict[str, Destination] = field(default_factory=dict)  # opened, by the destination's name
 
     @cached_property
@@ -135,13 +138,19 @@ class Job:
     def destination(self) -> Destination:
         return self.open_destination(lambda: self.spark)
 
+    @property
+    def place(self) -> Place:
+        return self.light_place or self.destination
+
     @cached_property
     def quarantine(self) -> Quarantine:
+        from tallymark.checks.quarantine import Quarantine
+
         return Quarantine(self.spark, self.quarantine_root)
 
     @cached_property
     def table_key(self) -> str:
-        return self.destination.table_key(self.task.table)
+        return self.place.table_key(self.task.table)
 
     def open_input(self, pipeline: str) -> tuple[Destination, str]:
         """Where another pipeline's table is, and its name there. Each destination is opened once."""

@@ -23,7 +23,7 @@ from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.model.rerun import Rerun
-from tallymark.sources.envelope import Debezium
+from tallymark.sources.debezium import Debezium
 from tallymark.spark import Sessions
 from tallymark.templates import References
 
@@ -80,6 +80,7 @@ def pipeline_job(
         quarantine_root=project.quarantine_root,
         clock=clock,
         on_event=on_event,
+        light_place=destination.light_place(),
         destination_of=lambda name: _place(project, name),
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from tallymark.config.pipelines import Pipeline
-from tallymark.destinations.spark_sql import quoted
 from tallymark.errors import ConfigError, SourceError, Unsupported
 from tallymark.model.rerun import Rerun, Window
 from tallymark.model.settings import MergeSettings, Strategy
+from tallymark.model.sql_text import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 # With these, rows of a window would take the place of all others, or come a second time.
 _NO_WINDOWS = {
@@ -66,6 +68,8 @@ def rows_in(frame: DataFrame, window: Window, file: str) -> DataFrame:
             f"{file}: the result has no column {window.column}, which --since and --until go by",
             hint="select it, or name another column by watermark_column",
         )
+    from pyspark.sql import functions as F
+
     column, type_ = F.col(quoted(field.name)), field.dataType.simpleString()
     bounds = {"--since": window.since, "--until": window.until}
     given = {option: F.lit(text).try_cast(type_) for option, text in bounds.items() if text is not None}

@@ -23,7 +23,6 @@ from tallymark.flow.archive import archive_committed
 from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, waiting_in_order
 from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
-from tallymark.flow.load import load_batch
 from tallymark.flow.views import make_view
 from tallymark.model.batch import Batch, FileState
 from tallymark.model.receipt import Receipt
@@ -93,6 +92,8 @@ def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> Tallymark
 
 def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
     """A commit that came in between plan and apply makes the plan stale, so it is made again."""
+    from tallymark.flow.load import load_batch  # and with it Spark, which a run with nothing new needs not
+
     load = make_view if job.task.is_view else load_batch
     for attempt in range(1, PLANS_PER_BATCH + 1):
         try:
@@ -115,7 +116,7 @@ def work_is_waiting(job: Job, found: Discovered) -> bool:
 
 def has_gone_back(job: Job) -> bool:
     last = job.ledger.last_receipt(job.table_key)
-    return last is not None and job.destination.has_gone_back(job.task.table, last)
+    return last is not None and job.place.has_gone_back(job.task.table, last)
 
 
 @dataclass

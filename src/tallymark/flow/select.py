@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.project import DestinationConfig
-from tallymark.destinations.contract import Destination
-from tallymark.destinations.open import open_destination
+from tallymark.destinations.contract import Destination, Place
+from tallymark.destinations.open import light_place, open_destination
 from tallymark.errors import ConfigError
 from tallymark.flow.graph import build_graph
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def select_pipelines(project: LoadedProject, wanted: Sequence[str]) -> list[Pipeline]:
@@ -59,6 +61,9 @@ class NamedDestination:
 
     def open(self, spark: Callable[[], SparkSession]) -> Destination:
         return open_destination(self.config, spark, self.resolve)
+
+    def light_place(self) -> Place | None:
+        return light_place(self.config, self.resolve)
 
 
 def named_destination(project: LoadedProject, name: str | None) -> NamedDestination:

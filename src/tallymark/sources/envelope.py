@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from tallymark.config.pipeline import PipelineConfig
 from tallymark.errors import ConfigError, SourceError
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
+from tallymark.sources.debezium import Debezium
 from tallymark.sources.formats.scan import CORRUPT, as_text, named
 from tallymark.sources.read import SourceFrame, refuse_reserved
 
@@ -41,24 +41,6 @@ _OP, _BEFORE, _AFTER, _PAYLOAD = "op", "before", "after", "payload"
 _ROW_CODES = ("c", "r", "u", "d", "t")
 _NESTED = (t.StructType, t.ArrayType, t.MapType)
 _FIELDS_SHOWN = 30
-
-
-@dataclass(frozen=True)
-class Debezium:
-    """How to unwrap: names and paths as the user gave them; the key under its names in the records."""
-
-    operation_column: str
-    sequence_by: tuple[str, ...]
-    key: tuple[str, ...]
-
-    @classmethod
-    def of(cls, config: PipelineConfig) -> Debezium | None:
-        """None: the files are flat."""
-        if config.cdc is None or config.cdc.envelope is None:
-            return None
-        sources = {rule.name.casefold(): rule.source for rule in config.columns if rule.source}
-        key = tuple(sources.get(name.casefold(), name) for name in config.unique_key)
-        return cls(config.cdc.operation_column, tuple(config.cdc.sequence_by), key)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 import os
 import socket
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
-
 from tallymark.errors import RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _DEFAULT_PORT = 15002
 _PROBE_SECONDS = 10
@@ -21,6 +22,8 @@ def is_connect_session(session: SparkSession) -> bool:
 
 
 def connect(url: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
     try:
         _probe(url)
         session: SparkSession = SparkSession.builder.remote(url).create()
@@ -38,7 +41,7 @@ def beside(session: SparkSession) -> SparkSession:
     way_in = copy.copy(cast(Any, session).client._builder)
     # An address that names a session would lead back into that very session.
     way_in._params = {key: value for key, value in way_in._params.items() if key != way_in.PARAM_SESSION_ID}
-    return cast(SparkSession, cast(Any, type(session))(connection=way_in))
+    return cast("SparkSession", cast(Any, type(session))(connection=way_in))
 
 
 def shown(url: str) -> str:

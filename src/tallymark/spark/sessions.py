@@ -8,17 +8,19 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
-
-from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, cast
 
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.model.session import SHARES_FILES
-from tallymark.spark import connect, jvm
+from tallymark.spark import connect
 from tallymark.spark.jars import DELTA_PACKAGE
 from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tallymark.spark.jvm import Engine
 
 _BETWEEN = "\x1f"  # settings: a character that none of them has
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
@@ -33,7 +35,7 @@ _NEVER_INHERITED = frozenset(
 
 
 class Sessions:
-    """One Spark for a project. Nothing starts before the first session is asked for.
+    """One Spark for a project. Nothing starts, and no PySpark is imported, before a session is asked for.
 
     A Spark that already runs in this process is used and never stopped: a process can hold one only.
     """
@@ -45,7 +47,7 @@ class Sessions:
         self._tell = on_progress or (lambda _: None)
         self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
         self._root: SparkSession | None = None
-        self._engine: jvm.Engine | None = None
+        self._engine: Engine | None = None
         self._is_callers = False
         self._opened: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # on a Connect server, by us
 
@@ -102,13 +104,17 @@ class Sessions:
             )
         if is_connect(self._config.master):
             return self._connect()
+        from tallymark.spark import jvm
+
         if running := jvm.running_session():
             return running
         self._engine = jvm.start(self._config, self._home, self._tell)
         return self._engine.session
 
     def _connect(self) -> SparkSession:
-        if jvm.running_session():
+        from tallymark.spark.jvm import running_session
+
+        if running_session():
             raise RuntimeUnavailable(
                 "spark.master is a Spark Connect server, but this process already runs a classic Spark, "
                 "which a Connect session would break",
@@ -157,6 +163,8 @@ def _settings(session: SparkSession) -> dict[str, str]:
     """PySpark asks the JVM for every key and every value alone: hundreds of calls."""
     if connect.is_connect_session(session):
         return session.conf.getAll
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+
     held = cast(Any, session.conf)._jconf.getAllAsJava()
     held_values = JavaObject.__getattr__(held, "values")  # not the method of a Python mapping
     join = cast(Any, session)._jvm.String.join

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from shop import DatabaseShop
 
-from tallymark.destinations import open as open_module
+from tallymark.destinations import sqlite as sqlite_module
 from tallymark.destinations.sqlite import SqliteEngine
 from tallymark.model.report import Outcome
 
@@ -103,7 +103,7 @@ def test_duplicates_of_the_table_are_told_and_do_not_trip_the_guard(store: Datab
 
 
 def test_a_busy_database_costs_no_attempt(store: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_module, "SqliteEngine", partial(SqliteEngine, busy_seconds=0.2))
+    monkeypatch.setattr(sqlite_module, "SqliteEngine", partial(SqliteEngine, busy_seconds=0.2))
     store.pipeline("people", PEOPLE + "merge_strategy: upsert\n")
     store.drop("people/1.csv", "id,name\n1,Ann\n")
     with closing(sqlite3.connect(store.root / "shop.db", isolation_level=None)) as other:

@@ -72,7 +72,7 @@ def test_a_full_refresh_that_died_is_finished_by_an_ordinary_run(
     shop.load("gold.twice")
     corrected(shop)
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr("tallymark.flow.run.load_batch", dies)
+        patched.setattr("tallymark.flow.load.load_batch", dies)
         shop.run("gold.twice", full_refresh=True)
     assert shop.load("gold.twice").counts.deleted == 3
     assert rows(shop) == [(1, 20), (2, 40), (3, 6), (4, 80)]
