@@ -192,7 +192,7 @@ def test_what_a_restore_has_undone_goes_before_an_open_batch(world: World) -> No
     assert applied(world) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("gate", ["undo_batches", "fail_batch", "known_files"])
+@pytest.mark.parametrize("gate", ["undo_batches", "fail_batch", "known_stats"])
 def test_dying_while_a_restore_is_settled(world: World, gate: str) -> None:
     for _ in range(2):
         world.land()

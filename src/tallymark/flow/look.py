@@ -6,14 +6,14 @@ from. Nobody starts Spark for that, where the inputs can tell their version with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from tallymark.flow.archive import contents_read
 from tallymark.flow.job import Job, Query
 from tallymark.flow.pins import RESULT, Pin
 from tallymark.flow.rerun import window_of
 from tallymark.flow.views import view_pin
-from tallymark.model.batch import FileState, SourceFile
+from tallymark.model.batch import FileStat, SourceFile
 from tallymark.model.report import Step
 from tallymark.sources.discover import Found, discover
 
@@ -23,19 +23,15 @@ def look(job: Job) -> Found:
     return look_for_files(job) if query is None else look_for_result(job, query)
 
 
-def look_for_files(job: Job, on_known: Callable[[Collection[SourceFile]], None] | None = None) -> Found:
-    """Files that failed are hashed again: one that was repaired, or rewritten within the clock's grain, may
-    have kept its size and time. What waits is asked before the listing: what another worker registers
-    meanwhile has not vanished, it came later."""
+def look_for_files(job: Job, on_listed: Callable[[Sequence[str]], None] = lambda paths: None) -> Found:
+    """What waits is asked before the listing: what another worker registers meanwhile has not vanished, it
+    came later."""
     job.tell(Step.DISCOVER, "looking for files")
     waiting = job.ledger.waiting_files(job.task.pipeline)
-    failed = {entry.file.path for entry in waiting if entry.state is FileState.FAILED}
 
-    def known(paths: Sequence[str]) -> dict[str, SourceFile]:
-        loaded = job.ledger.known_files(job.task.pipeline, paths, table_key=job.table_key)
-        if on_known:
-            on_known(loaded.values())
-        return {path: file for path, file in loaded.items() if path not in failed} if failed else loaded
+    def known(paths: Sequence[str]) -> set[FileStat]:
+        on_listed(paths)
+        return job.ledger.known_stats(job.task.pipeline, job.table_key, paths)
 
     return discover(
         job.task.files,
@@ -99,10 +95,11 @@ def _files_of(
     job: Job, query: Query, zone: str, before: Pin | None, waiting: list[tuple[str, str]]
 ) -> tuple[SourceFile, ...]:
     known = {file.path: file for file in before.zones.get(zone, ())} if before is not None else {}
+    on_record = {file.stat for file in known.values()}
     found = discover(
         query.zones[zone],
         job.task.root,
-        lambda paths: known,
+        lambda paths: on_record,
         lambda: job.spark,
         now=job.clock(),
         watched=known.keys(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, redirect_stdout
 
 from pyspark.sql import DataFrame
@@ -59,8 +59,9 @@ def _spark_plan(frame: DataFrame) -> str:
 def _some_files(job: Job) -> list[SourceFile]:
     loaded: list[SourceFile] = []
 
-    def keep_the_first(known: Collection[SourceFile]) -> None:
-        loaded[:] = order_files([*loaded, *known], job.task.order)[:_FILES_SHOWN]
+    def keep_the_first(paths: Sequence[str]) -> None:
+        known = job.ledger.known_files(job.task.pipeline, paths, table_key=job.table_key)
+        loaded[:] = order_files([*loaded, *known.values()], job.task.order)[:_FILES_SHOWN]
 
     found = look_for_files(job, keep_the_first)
     for unreadable in found.unreadable:

@@ -51,8 +51,10 @@ class Tx:
     def is_postgres(self) -> bool:
         return self.connection.dialect.name == "postgresql"
 
-    def execute(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> Result:
-        return self.connection.execute(statement, rows)
+    def execute(
+        self, statement: sa.Executable, values: dict[str, Any] | Sequence[dict[str, Any]] | None = None
+    ) -> Result:
+        return self.connection.execute(statement, values)
 
     def lock_tables(self, *table_keys: str) -> None:
         if self.is_postgres:

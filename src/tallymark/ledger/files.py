@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from tallymark.ledger.database import Row, Tx, chunks
 from tallymark.ledger.facts import Registration, WaitingFile
 from tallymark.ledger.schema import AT_PATH, HOLDS_CONTENT, files
-from tallymark.model.batch import BatchKind, FileState, SourceFile
+from tallymark.model.batch import BatchKind, FileStat, FileState, SourceFile
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = files.c.gone_at.is_(None)
@@ -68,6 +68,17 @@ def known(
         return {row[0]: SourceFile(*row) for row in tx.execute(query)}
     asked = (query.where(files.c.path.in_(some)) for some in chunks(paths))
     return {row[0]: SourceFile(*row) for some in asked for row in tx.execute(some)}
+
+
+def known_stats(tx: Tx, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
+    query = sa.select(files.c.path, files.c.size, files.c.modified_ns).where(
+        files.c.pipeline == pipeline,
+        files.c.path.in_(sa.bindparam("paths", expanding=True)),
+        files.c.table_key == table_key,
+        files.c.state != FileState.FAILED,
+        sa.text(AT_PATH),
+    )
+    return {FileStat(*row) for some in chunks(paths) for row in tx.execute(query, {"paths": some})}
 
 
 def waiting(tx: Tx, pipeline: str, table_key: str | None) -> list[WaitingFile]:

@@ -15,7 +15,7 @@ from tallymark.ledger.database import Database, Tx, utc_now
 from tallymark.ledger.facts import Lease, PipelineSummary, Registration, RunState, WaitingFile
 from tallymark.ledger.migrate import migrate, version
 from tallymark.ledger.schema import HEAD
-from tallymark.model.batch import Batch, BatchKind, BatchState, SourceFile
+from tallymark.model.batch import Batch, BatchKind, BatchState, FileStat, SourceFile
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
 
@@ -102,6 +102,11 @@ class Ledger:
         """What each of these paths, or of all, held when it was last registered. With `table_key`, only what
         was registered for that table: after the pipeline got another table, everything is new again."""
         return self._database.read(lambda tx: file_records.known(tx, pipeline, paths, table_key))
+
+    def known_stats(self, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
+        """Of `known_files`, what tells whether a file is still the same; without those that failed: one that
+        was repaired, or rewritten within the clock's grain, may have kept its size and time."""
+        return self._database.read(lambda tx: file_records.known_stats(tx, pipeline, table_key, paths))
 
     def register(self, pipeline: str, table_key: str, files: Sequence[SourceFile]) -> Registration:
         """Of one content, the first in the given order is loaded; the others are duplicates of it."""

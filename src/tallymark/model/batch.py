@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 REPLAY_PREFIX = "quarantine:"  # of the paths of replays: the id of their batch follows
 
@@ -30,9 +31,9 @@ class BatchKind(StrEnum):
     QUERY = "query"  # the result of a transform
 
 
-@dataclass(frozen=True)
-class FileStat:
-    """A listed file: what is known without reading it. `path` is absolute, or a full URL."""
+class FileStat(NamedTuple):
+    """A listed file: what is known without reading it. `path` is absolute, or a full URL. (A tuple, because a
+    landing zone may hold a million.)"""
 
     path: str
     size: int

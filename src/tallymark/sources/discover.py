@@ -24,7 +24,7 @@ from tallymark.sources.stores import FileStore, Progress, store_for, stores_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Known = Callable[[Sequence[str]], Mapping[str, SourceFile]]  # what is on record of these paths
+Known = Callable[[Sequence[str]], Collection[FileStat]]  # what is on record of these paths, or of more
 
 _CHEAP_TO_HASH = 16 << 20
 _BLOCK = 5000  # listed files that are held, and asked for, at a time
@@ -61,7 +61,7 @@ def discover(
         vanished.difference_update(file.path for file in files_seen)
         on_record = known([file.path for file in files_seen if _is_text(file.path)])
         for file in files_seen:
-            if _is_same(on_record.get(file.path), file):
+            if file in on_record:
                 continue
             if why := _still_written(file, source.stability, now):
                 waiting[file.path] = why
@@ -87,8 +87,8 @@ def discover(
     )
 
 
-def nothing_known(paths: Sequence[str]) -> Mapping[str, SourceFile]:
-    return {}
+def nothing_known(paths: Sequence[str]) -> Collection[FileStat]:
+    return ()
 
 
 def recheck(files: Sequence[SourceFile], root: Path, spark: Callable[[], SparkSession]) -> None:
@@ -133,10 +133,6 @@ def _blocks(
             yield store, block
         if not listed_any and (mistake := store.why_nothing(absolute)):
             raise mistake
-
-
-def _is_same(known: SourceFile | None, file: FileStat) -> bool:
-    return known is not None and known.size == file.size and known.modified_ns == file.modified_ns
 
 
 def _still_written(file: FileStat, stability: StabilityConfig, now: datetime) -> str | None:

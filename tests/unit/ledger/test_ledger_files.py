@@ -10,6 +10,7 @@ from ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 from tallymark.errors import FileChanged, LedgerError
 from tallymark.ledger import Ledger, Registration
+from tallymark.ledger.database import CHUNK
 from tallymark.model.batch import BatchKind, SourceFile
 
 
@@ -160,6 +161,19 @@ def test_a_pipeline_with_another_table_starts_anew_there(worker: Worker) -> None
     assert worker.ledger.known_files(PIPELINE, table_key="elsewhere") == {"a.csv": a, "b.csv": b}
     assert len(worker.ledger.waiting_files(PIPELINE)) == 2
     assert worker.ledger.waiting_files(PIPELINE, table_key=TABLE) == []
+
+
+def test_what_tells_whether_a_file_is_the_same(worker: Worker) -> None:
+    worker.load(file("a.csv"))
+    worker.register(file("b.csv", size=7, modified_ns=8), file("other.csv"))
+    worker.fail(file("failed.csv"))
+    paths = ["a.csv", "b.csv", "failed.csv", "new.csv"]
+    known = {("a.csv", 10, 1), ("b.csv", 7, 8)}
+    assert worker.ledger.known_stats(PIPELINE, TABLE, paths) == known
+    assert worker.ledger.known_stats(PIPELINE, TABLE, [*paths, *map(str, range(3 * CHUNK))]) == known
+    assert worker.ledger.known_stats(PIPELINE, "elsewhere", paths) == set()
+    worker.register(file("b.csv", "changed", size=9))
+    assert worker.ledger.known_stats(PIPELINE, TABLE, ["b.csv"]) == {("b.csv", 9, 1)}
 
 
 def test_a_failed_file_that_is_registered_again(worker: Worker) -> None:

@@ -31,7 +31,8 @@ def find(
     **source: Any,
 ) -> Found:
     config = SourceConfig.model_validate({"files": "in/*.csv", **source})
-    return discover(config, root, lambda paths: known or {}, no_spark, now=now, watched=watched)
+    on_record = {file.stat for file in (known or {}).values()}
+    return discover(config, root, lambda paths: on_record, no_spark, now=now, watched=watched)
 
 
 def write(root: Path, name: str, text: str = "id\n1\n", modified: float | None = None) -> str:
@@ -65,9 +66,9 @@ def test_a_listing_is_compared_block_by_block(tmp_path: Path, monkeypatch: pytes
     changed = write(tmp_path, "1/5.csv", "id\n1\n2\n")
     asked: list[list[str]] = []
 
-    def recorded(some: Sequence[str]) -> Mapping[str, SourceFile]:
+    def recorded(some: Sequence[str]) -> set[FileStat]:
         asked.append(list(some))
-        return {path: known[path] for path in some}
+        return {known[path].stat for path in some}
 
     config = SourceConfig(files=["in/*/*.csv", "in/1/*"])
     found = discover(config, tmp_path, recorded, no_spark, now=NOW, watched=paths)
@@ -155,7 +156,7 @@ def test_a_name_that_no_database_keeps_is_not_asked_for(tmp_path: Path) -> None:
     (tmp_path / "in" / os.fsdecode(b"caf\xe9.csv")).write_text("id\n")
     asked: list[str] = []
     config = SourceConfig(files="in/*.csv")
-    discover(config, tmp_path, lambda paths: asked.extend(paths) or {}, no_spark, now=NOW)  # type: ignore[func-returns-value]
+    discover(config, tmp_path, lambda paths: asked.extend(paths) or (), no_spark, now=NOW)  # type: ignore[func-returns-value]
     assert [Path(path).name for path in asked] == ["ok.csv"]
 
 
