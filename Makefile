@@ -18,10 +18,10 @@ export UV_PROJECT_ENVIRONMENT := .venv
 # A shell's own environment must not receive what belongs into .venv.
 unexport VIRTUAL_ENV
 
-.PHONY: help demo test check fmt docs bench property crash clean
+.PHONY: help demo test check fmt docs bench bench-full property crash clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Load the example shop and show what each step did
 	@$(BIN)/python examples/shop/demo.py
@@ -43,8 +43,11 @@ docs: $(READY) ## Write the reference from the code and check every link
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/pytest tests/architecture -k markdown
 
-bench: $(READY) ## Measure against peers, side by side
+bench: $(READY) ## Measure against peers, side by side (under 30 minutes)
 	$(BIN)/python bench/run.py
+
+bench-full: $(READY) ## The same up to 30M rows, 1,000 commits and 1M known files (hours)
+	$(BIN)/python bench/run.py --full
 
 property: $(READY) ## Try thousands of generated tables and batches against the oracle (long)
 	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest -n 2 --timeout 3600 --durations=30 \

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import by_hand
-from by_hand import HandTable
-from engine import Engine
 from pyspark.sql import DataFrame
-from rows import Batches, one_file, rows, start_rows
-from timing import Bound, Result, Scenario, Side, in_turn
 
+import by_hand
 import tallymark as tm
+from by_hand import HandTable
+from rows import Batches, one_file, rows, start_rows
+from spark_engine import Engine
+from timing import Bound, Result, Scenario, Side, in_turn
 
 OURS, HAND, TUNED = "tallymark", "hand MERGE", "best recipe"
 _DIGEST = "count(*) AS n", "sum(amount_cents) AS amounts", "sum(hash(id, note, updated_at)) AS contents"
@@ -186,8 +186,8 @@ def cdc(table_rows: int, batch_rows: int, deletes: float):
             place,
             table_rows,
             batch_rows,
-            extra=f"if(id < {table_rows}, if(pmod(xxhash64(id), {int(0.5 / deletes)}) = 0, 'D', 'U'), 'I') AS op;"
-            f"1000000000L * ({{number}} + 1) + id AS lsn",
+            extra=f"if(id < {table_rows}, if(pmod(xxhash64(id), {int(0.5 / deletes)}) = 0, 'D', 'U'), 'I')"
+            f" AS op;1000000000L * ({{number}} + 1) + id AS lsn",
         )
         start = start_rows(spark, table_rows)
         feed = {"operation_column": "op", "sequence_by": "lsn"}

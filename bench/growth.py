@@ -10,12 +10,11 @@ from pathlib import Path
 from statistics import median
 
 import by_hand
+import tallymark as tm
 from by_hand import HandTable
 from delta_scenarios import HAND, OURS
-from engine import Engine
 from rows import Batches, start_rows
-
-import tallymark as tm
+from spark_engine import Engine
 
 BATCH = 10_000
 REPETITIONS = 3

@@ -6,9 +6,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from engine import Engine
 from peers.run_peer import run_peer
 from rows import Batches, start_rows
+from spark_engine import Engine
 from timing import WARM_UPS, Timed
 
 PEERS = {

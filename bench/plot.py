@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 matplotlib.rcParams["svg.hashsalt"] = "tallymark"  # the same figures give the same file
 

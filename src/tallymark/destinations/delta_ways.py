@@ -1,0 +1,182 @@
+"""The ways in which labelled rows get into a Delta table, each one statement and one commit.
+
+All give the same rows and counts: the cheapest that does is chosen, from what the labels have counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import functions as F
+
+from tallymark.destinations.delta_history import DeltaHistory
+from tallymark.destinations.delta_repair import MATCHES, merge_source
+from tallymark.destinations.spark_labels import Labelled
+from tallymark.destinations.spark_relations import MOST_TO_BROADCAST
+from tallymark.destinations.spark_sql import is_embedded, quoted
+from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
+
+_COPY_SOURCE = (
+    "spark.databricks.delta.merge.materializeSource",
+    "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource",
+)
+_SOURCE, _TARGET = "tm_source", "tm_target"
+_FRACTIONAL = ("float", "double")
+_PLAIN_NAME = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the rows go. A table that exists is written by its folder; one of a catalog that does not
+    exist yet is made by its name, in the same commit as its first rows."""
+
+    sql: str
+    path: str | None
+    latest_version: Callable[[], int | None]
+    history: Callable[[], DeltaHistory]
+    location: Callable[[], str]  # of a table that exists
+
+
+def choose_way(labelled: Labelled) -> str:
+    plan, counts = labelled.plan, labelled.counts
+    match plan.shape:
+        case Append():
+            return "append"
+        case ReplaceTable() | Merge(anew=True):
+            return "overwrite"
+        case ReplaceSlices():
+            return "replace slices"
+        case Merge():
+            if counts.changes == 0:
+                return "skip"
+            if counts.updated == counts.closed == counts.deleted == 0:
+                return "append new"
+            if counts.deleted == 0 and labelled.null_matches == 0 and _replaceable(plan):
+                return "replace rows"
+            return "merge"
+
+
+def _replaceable(plan: Plan) -> bool:
+    """Delta's replace by columns is far cheaper than MERGE, but the change data feed then shows an update
+    as delete and insert, fractional keys have several notations of one value, and the list of columns
+    knows no quotes."""
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    keys = {key.casefold() for key in plan.shape.match}
+    fractional = any(c.name.casefold() in keys and c.type in _FRACTIONAL for c in plan.columns)
+    plain = all(_PLAIN_NAME.fullmatch(key) for key in keys)
+    feed = plan.current is not None and plan.current.properties.get("delta.enableChangeDataFeed") == "true"
+    return plan.current is not None and plain and not fractional and not feed
+
+
+def _append(labelled: Labelled, target: Target) -> None:
+    _save(_writer(labelled.rows, "append", labelled.plan), target)
+
+
+def _append_new(labelled: Labelled, target: Target) -> None:
+    _save(_writer(labelled.changed_rows(Label.INSERT), "append", labelled.plan), target)
+
+
+def _skip(labelled: Labelled, target: Target) -> None:
+    """No row changes, but the marker must be committed: the content counts as applied."""
+    _save(_writer(labelled.changed_rows(Label.INSERT).limit(0), "append", labelled.plan), target)
+
+
+def _overwrite(labelled: Labelled, target: Target) -> None:
+    plan = labelled.plan
+    is_labelled = isinstance(plan.shape, Merge)
+    rows = labelled.changed_rows(Label.INSERT) if is_labelled else labelled.rows
+    writer = _writer(rows, "overwrite", plan)
+    if any(isinstance(change, ChangeType) for change in plan.schema_changes):
+        writer = writer.option("overwriteSchema", "true")
+    _save(writer, target)
+
+
+def _replace_slices(labelled: Labelled, target: Target) -> None:
+    plan = labelled.plan
+    assert isinstance(plan.shape, ReplaceSlices)  # noqa: S101
+    if plan.current is None:
+        return _append(labelled, target)
+    on = " AND ".join(f"{_TARGET}.{quoted(c)} <=> {_SOURCE}.{quoted(c)}" for c in plan.shape.columns)
+    writer = _writer(labelled.rows.alias(_SOURCE), "overwrite", plan)
+    return _save(writer.option("replaceOn", on).option("targetAlias", _TARGET), target)
+
+
+def _replace_rows(labelled: Labelled, target: Target) -> None:
+    plan = labelled.plan
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    rows = _small_side(labelled, labelled.changed_rows(Label.INSERT, Label.UPDATE, Label.CLOSE))
+    with _read_as_it_is(labelled):
+        _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.match)), target)
+
+
+def _merge(labelled: Labelled, target: Target) -> None:
+    plan, spark = labelled.plan, labelled.spark
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    _small_side(labelled, merge_source(labelled)).createOrReplaceTempView(_SOURCE)
+    names = [column.name for column in plan.columns]
+    equals = "<=>" if labelled.null_matches else "="
+    on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
+    statement = f"""
+        MERGE INTO {target.sql} AS t
+        USING {_SOURCE} AS s ON s.{MATCHES} AND {on}
+        WHEN MATCHED AND s.{LABEL} = '{Label.DELETE}' THEN DELETE
+        WHEN MATCHED AND s.{LABEL} IN ('{Label.UPDATE}', '{Label.CLOSE}') THEN
+          UPDATE SET {", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names)}
+        WHEN NOT MATCHED AND s.{LABEL} = '{Label.INSERT}' THEN
+          INSERT ({", ".join(map(quoted, names))}) VALUES ({", ".join(f"s.{quoted(n)}" for n in names)})
+        """
+    with _read_as_it_is(labelled):
+        spark.sql(statement).collect()
+
+
+def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
+    """Spark cannot tell how few rows are left of a batch; the labels can."""
+    return F.broadcast(rows) if labelled.counts.changes <= MOST_TO_BROADCAST else rows
+
+
+@contextmanager
+def _read_as_it_is(labelled: Labelled) -> Iterator[None]:
+    """Rows that are kept as rows need not be copied to be the same each time."""
+    if not is_embedded(labelled.spark):
+        yield
+        return
+    for name in _COPY_SOURCE:
+        labelled.spark.conf.set(name, "none")
+    try:
+        yield
+    finally:
+        for name in _COPY_SOURCE:
+            with suppress(Exception):
+                labelled.spark.conf.unset(name)
+
+
+WAYS: dict[str, Callable[[Labelled, Target], None]] = {
+    "append": _append,
+    "append new": _append_new,
+    "skip": _skip,
+    "overwrite": _overwrite,
+    "replace slices": _replace_slices,
+    "replace rows": _replace_rows,
+    "merge": _merge,
+}
+
+
+def _writer(rows: DataFrame, mode: str, plan: Plan) -> DataFrameWriter:
+    writer = rows.write.format("delta").mode(mode).option("mergeSchema", "true")
+    if plan.current is None:
+        for name, value in plan.table_properties.items():
+            writer = writer.option(name, value)
+        if plan.partition_by:
+            writer = writer.partitionBy(*plan.partition_by)
+    return writer
+
+
+def _save(writer: DataFrameWriter, target: Target) -> None:
+    if target.path is None:
+        writer.saveAsTable(target.sql)
+    else:
+        writer.save(target.path)
