@@ -32,6 +32,7 @@ from tallymark.model.table import Column
 
 MOST_TO_BROADCAST = 500_000  # rows whose keys every worker can hold
 _KIND, _WHAT, _OURS, _ROWS, _EXTRA = "_tm_kind", "_tm_what", "_tm_ours", "_tm_rows", "_tm_extra"
+_IDLE = (Label.UNCHANGED, Label.SKIP)
 _FOUND_BY_MATCH = (Label.UPDATE, Label.CLOSE, Label.DELETE)
 
 # A map has no equality in Spark, its text has; with these options the text loses nothing.
@@ -95,14 +96,19 @@ class Relations:
 
     def labels(self, merge: Merge) -> DataFrame:
         """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
-        written = [_cast(quoted(column.name), column) for column in self.plan.columns]
+        idle = f"{LABEL} IN ({literals(_IDLE)})"
+        value = "{}" if self._is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
+        written = [_cast(value.format(quoted(column.name)), column) for column in self.plan.columns]
         return kept(self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH), self.cache)
+
+    @property
+    def _is_small(self) -> bool:
+        return self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
 
     def near(self, merge: Merge) -> Relations:
         """With the rows of the table that the batch speaks of, found by a small side that every worker gets
         whole: without it, Spark would sort the table for each join with it."""
-        few = self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
-        if not merge.within or not few or merge.anew or self.plan.creates_table:
+        if not merge.within or not self._is_small or merge.anew or self.plan.creates_table:
             return self
         names = [quoted(name) for name in merge.within]
         keys = F.broadcast(self.incoming.select(*names)).alias("k")
