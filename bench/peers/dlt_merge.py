@@ -1,4 +1,13 @@
-"""dlt: `write_disposition` merge, strategy upsert, into Delta, DuckDB or PostgreSQL."""
+"""dlt: `write_disposition` merge, strategy upsert, into Delta, DuckDB or PostgreSQL.
+
+A file in the format that the destination loads (CSV for PostgreSQL, else Parquet) is imported as it is,
+which dlt documents as `with_file_import`; any other is read into Arrow first.
+
+Tried on a busy machine, 100,000 rows and batches of 10,000, seconds a batch: into PostgreSQL 0.4 to 0.5
+imported (0.12 to 0.19 of CPU), through Arrow 0.5 to 1.1 (0.25 to 0.29 of CPU), Parquet by its ADBC driver
+0.4 to 0.8, strategy delete-insert 0.4 to 0.9. Into Delta 1.3 to 1.8, whichever way: the import, one worker or
+`deltalake_streamed_exec` made no difference that could be told from noise. Little of that is CPU time.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ from typing import Any
 
 import pyarrow.compute
 
-from arrow_rows import read_rows
+from arrow_rows import SCHEMA, read_rows
 from protocol import Task, Totals, measure
 
 TABLE = "orders"
@@ -60,14 +69,22 @@ class Dlt:
         self._run({"disposition": "merge", "strategy": "upsert"}, [batch])
 
     def _run(self, disposition: Any, files: list[Path]) -> None:
+        from dlt.common.libs.pyarrow import py_arrow_to_table_schema_columns
+
         resource = self._dlt.resource(
-            (read_rows(file) for file in files),
+            (self._item(file) for file in files),
             name=TABLE,
+            columns=py_arrow_to_table_schema_columns(SCHEMA),
             primary_key=self._task.key,
             write_disposition=disposition,
             table_format="delta" if self._task.destination == "delta" else None,
         )
         self._pipeline.run(resource, loader_file_format=self._format).raise_on_failed_jobs()
+
+    def _item(self, file: Path) -> Any:
+        if file.suffix == f".{self._format}":
+            return self._dlt.mark.with_file_import(str(file), self._format)
+        return read_rows(file)
 
     def totals(self) -> Totals:
         if self._task.destination == "delta":
