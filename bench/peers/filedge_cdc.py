@@ -3,6 +3,11 @@
 A batch is a CSV file with `op` (I, U or D), `lsn`, and the columns of the table. The time is that of
 `run_pipeline`, the function behind `filedge run`: it checks its health, hashes and registers the file,
 and applies it. It knows no 64-bit type: into DuckDB, numbers must fit into 32 bits.
+
+It deletes and inserts row by row, and makes no index on the key; its documentation does not ask for one
+either. This script adds one, as a careful operator would. On a busy machine, with 100,000 rows, three
+batches of 2,000 events into SQLite took 0.2 to 0.8 s each with it, and over 40 s together without it. For
+DuckDB it made no difference (4 to 8 s each).
 """
 
 from __future__ import annotations
