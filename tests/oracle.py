@@ -99,7 +99,7 @@ class Oracle:
                     table[key] = row
             elif newer_stays and _place(row, order) < _place(old, order):
                 counts["skipped"] += 1
-            elif self._equal(row, old):
+            elif self.settings.skip_unchanged and self._equal(row, old):
                 counts["unchanged"] += 1
             elif strategy is Strategy.INSERT:
                 counts["skipped"] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -52,6 +52,8 @@ CASES = [
     Case("insert adds what is new and leaves the rest", INSERT, [[order(1)], [order(1, "b"), order(2), order(2, "b"), order(1)]]),
     Case("upsert into nothing, by the last of a key", UPSERT, [[], [order(1, "x"), order(1, "y")], [order(1, "z"), order(1, "y")]]),
     Case("upsert to and from NULL", UPSERT, [DAY1, [order(1, None), order(2, "a", None)], DAY1]),
+    Case("upsert without comparing", replace(UPSERT, skip_unchanged=False), [DAY1, [order(1), order(2, "b"), order(9)], DAY1]),
+    Case("full merge without comparing", replace(FULL_MERGE, skip_unchanged=False), [DAY1, [order(2), order(4)]]),
     Case("upsert by two keys", PAIR, [DAY1, [order(1, "a", "2.00"), order(1, "b")]]),
     Case("incremental keeps what is newer", INCREMENTAL, [[order(1, "new", day=5), order(1, "old", day=2)], [order(1, "older", day=4)], [order(1, "equal", day=5)]]),
     Case("a missing watermark is the oldest", INCREMENTAL, [[order(1, "a", day=None)], [order(1, "b")], [order(1, "c", day=None)]]),

@@ -18,6 +18,15 @@ _HISTORY_KEYS = (
     "scd_effective_from",
     "scd_close_absent",
 )
+# They replace rows of known keys, and need not know whether anything differs. (A change feed must: equal
+# sequences with different contents are refused.)
+_COMPARING = (
+    Strategy.UPDATE,
+    Strategy.UPSERT,
+    Strategy.INCREMENTAL,
+    Strategy.DEDUPLICATE,
+    Strategy.FULL_MERGE,
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
             f"is for merge_strategy cdc, and this pipeline has {strategy}",
             "set merge_strategy: cdc, or remove cdc",
         )
+    if not config.skip_unchanged:
+        yield from _nothing_compared(config)
     if not keeps_history(config):
         for key in _HISTORY_KEYS:
             if key in config.model_fields_set:
@@ -69,6 +80,20 @@ def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
             ("scd_close_absent",),
             "a change feed does not hold every key, so an absent one means nothing",
             "remove it: a delete in the feed closes the version",
+        )
+
+
+def _nothing_compared(config: PipelineConfig) -> Iterator[Fault]:
+    at: KeyPath = ("skip_unchanged",)
+    if config.merge_strategy not in _COMPARING:
+        yield Fault(
+            at,
+            f"false is for {', '.join(_COMPARING)}, and this pipeline has {config.merge_strategy}",
+            "remove it",
+        )
+    elif config.compare_columns:
+        yield Fault(
+            at, "false gives up comparing rows, and compare_columns asks for it", "remove one of them"
         )
 
 

@@ -221,6 +221,10 @@ class PipelineConfig(Section):
     compare_columns: Names = Field(
         default_factory=list, description="A row is changed if one of these differs; default: all"
     )
+    skip_unchanged: bool = Field(
+        True,
+        description="false: write rows of known keys without comparing them first; they count as updated",
+    )
     schema_evolution: SchemaEvolution = Field(
         SchemaEvolution.ADD, description="What to do with columns that the table does not have"
     )
@@ -261,6 +265,7 @@ class PipelineConfig(Section):
             partition_column=self.partition_column,
             dedup_order_by=tuple(self.dedup_order_by),
             compare_columns=tuple(self.compare_columns),
+            skip_unchanged=self.skip_unchanged,
             schema_evolution=self.schema_evolution,
             on_target_duplicates=self.on_target_duplicates,
             max_delete_fraction=self.guards.max_delete_fraction,

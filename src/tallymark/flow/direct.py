@@ -53,6 +53,7 @@ class MergeOptions(TypedDict, total=False):
     partition_column: str
     dedup_order_by: str | Sequence[str]
     compare_columns: str | Sequence[str]
+    skip_unchanged: bool  # default true: rows that are equal are not written
     schema_evolution: str  # add, ignore or fail
     on_target_duplicates: str  # repair or fail
     max_delete_fraction: float

@@ -79,6 +79,7 @@ class MergeSettings:
     partition_column: str | None = None
     dedup_order_by: tuple[str, ...] = ()
     compare_columns: tuple[str, ...] = ()  # empty: all but key and provenance
+    skip_unchanged: bool = True  # False: rows are not compared, and count as updated
     schema_evolution: SchemaEvolution = SchemaEvolution.ADD
     on_target_duplicates: OnTargetDuplicates = OnTargetDuplicates.REPAIR
     max_delete_fraction: float | None = None  # None: the strategy's own default

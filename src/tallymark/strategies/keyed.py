@@ -104,11 +104,12 @@ def _label(
     held = [column for column in order if in_table(current, column.name)]
     if allowed.keeps_newer and held:
         stale = f"WHEN {older(held, 'i', 'c')} THEN '{Label.SKIP}'"
+    differs = any_differs(compared(settings, given), "i", "c", current) if settings.skip_unchanged else "TRUE"
     return f"""
         CASE WHEN {name(_RANK, "i")} > 1 THEN '{Label.SKIP}'
              WHEN {name(_PRESENT, "c")} IS NULL THEN '{allowed.new}'
              {stale}
-             WHEN {any_differs(compared(settings, given), "i", "c", current)} THEN '{allowed.changed}'
+             WHEN {differs} THEN '{allowed.changed}'
              ELSE '{Label.UNCHANGED}' END
     """
 

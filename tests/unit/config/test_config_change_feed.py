@@ -77,6 +77,15 @@ def test_a_history_has_columns_of_any_name() -> None:
             "set merge_strategy: cdc, or remove cdc",
         ),
         (
+            FEED + "skip_unchanged: false",
+            "4: skip_unchanged: false is for update, upsert, incremental, deduplicate, full_merge, "
+            "and this pipeline has cdc; remove it",
+        ),
+        (
+            SOURCE + "merge_strategy: upsert\nunique_key: id\ncompare_columns: a\nskip_unchanged: false",
+            "5: skip_unchanged: false gives up comparing rows, and compare_columns asks for it; remove one of them",
+        ),
+        (
             FEED + "cdc:\n  operations: {insert: [I], delete: [D, i]}",
             "5: cdc.operations: i means both insert and delete",
         ),
