@@ -101,9 +101,10 @@ class Bench:
             counts = prepared.counts
             assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
+            way = prepared.way.name
             commit = prepared.commit(marker)
         frame.unpersist()
-        assert commit.disagreement == ""
+        assert (commit.disagreement, commit.way) == ("", way)
         self.commits.append(commit)
         return counts
 

@@ -97,8 +97,20 @@ def gone_back(table: str) -> Fenced:
     )
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the effect gets into the table. All ways give the same rows and counts."""
+
+    name: str
+    why: str
+
+
 class Prepared(Protocol):
     """The computed effect of a plan on a pinned version of the table."""
+
+    @property
+    def way(self) -> Way:
+        """What `commit` would do now; its Commit names it too."""
 
     @property
     def counts(self) -> Counts:

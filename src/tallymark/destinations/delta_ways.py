@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 
+from tallymark.destinations.contract import Way
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
@@ -41,35 +42,45 @@ class Target:
     location: Callable[[], str]  # of a table that exists
 
 
-def choose_way(labelled: Labelled) -> str:
-    plan, counts = labelled.plan, labelled.counts
-    match plan.shape:
+def choose_way(labelled: Labelled) -> Way:
+    match labelled.plan.shape:
         case Append():
-            return "append"
+            return Way("append", "every row is added")
         case ReplaceTable() | Merge(anew=True):
-            return "overwrite"
+            return Way("overwrite", "the whole table is replaced")
         case ReplaceSlices():
-            return "replace slices"
+            return Way("replace slices", "whole slices of the table are replaced")
         case Merge():
-            if counts.changes == 0:
-                return "skip"
-            if counts.updated == counts.closed == counts.deleted == 0:
-                return "append new"
-            if counts.deleted == 0 and labelled.null_matches == 0 and _replaceable(plan):
-                return "replace rows"
-            return "merge"
+            return _way_to_merge(labelled)
 
 
-def _replaceable(plan: Plan) -> bool:
+def _way_to_merge(labelled: Labelled) -> Way:
+    counts = labelled.counts
+    if counts.changes == 0:
+        return Way("skip", "no row changes, so the commit carries only the marker")
+    if counts.updated == counts.closed == counts.deleted == 0:
+        return Way("append new", "every change is a key that the table does not have")
+    if counts.deleted:
+        return Way("merge", "rows go")
+    if labelled.null_matches:
+        return Way("merge", "rows without a whole key change")
+    why_not = _why_not_replaced(labelled.plan)
+    return Way("merge", why_not) if why_not else Way("replace rows", "rows change and none go")
+
+
+def _why_not_replaced(plan: Plan) -> str:
     """Delta's replace by columns is far cheaper than MERGE, but the change data feed then shows an update
     as delete and insert, fractional keys have several notations of one value, and the list of columns
-    knows no quotes."""
+    knows no quotes. Empty: it can be taken."""
     assert isinstance(plan.shape, Merge)  # noqa: S101
     keys = {key.casefold() for key in plan.shape.match}
-    fractional = any(c.name.casefold() in keys and c.type in _FRACTIONAL for c in plan.columns)
-    plain = all(_PLAIN_NAME.fullmatch(key) for key in keys)
-    feed = plan.current is not None and plan.current.properties.get("delta.enableChangeDataFeed") == "true"
-    return plan.current is not None and plain and not fractional and not feed
+    if plan.current is None or plan.current.properties.get("delta.enableChangeDataFeed") == "true":
+        return "the change data feed is to show updates"
+    if any(column.name.casefold() in keys and column.type in _FRACTIONAL for column in plan.columns):
+        return "a key is a float or double"
+    if not all(_PLAIN_NAME.fullmatch(key) for key in keys):
+        return "the name of a key needs quotes"
+    return ""
 
 
 def _append(labelled: Labelled, target: Target) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
+from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, Way
 from tallymark.destinations.delta_history import HistoryEntry
 from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_ways import WAYS, Target, choose_way
@@ -54,6 +54,10 @@ class DeltaPrepared:
     def duplicates(self) -> DuplicatesFound | None:
         return self.labelled.repair.found if self.labelled.repair is not None else None
 
+    @property
+    def way(self) -> Way:
+        return choose_way(self.labelled)
+
     def samples(self, limit: int) -> list[SampleRow]:
         return self.labelled.samples(limit)
 
@@ -70,7 +74,7 @@ class DeltaPrepared:
         if planned != (-1 if latest is None else latest):
             raise TableMoved(f"{plan.table}: another commit came in since the plan was made")
         self._refuse_held(marker)
-        way = choose_way(self.labelled)
+        way = self.way.name
         if self.target.path is not None:
             self._remember_deletes(self.target.path, marker)
         with _marked_and_fenced(self.labelled.spark, marker):

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow
+from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, Way
 from tallymark.destinations.sql_after import rows_after
 from tallymark.destinations.sql_engine import quoted, quoted_list
 from tallymark.destinations.sql_gates import SqlGates, after_relation
 from tallymark.destinations.sql_labels import Effect
 from tallymark.destinations.sql_markers import SqlMarkers
+from tallymark.destinations.sql_ways import choose_way
 from tallymark.destinations.sql_work import (
     BURIED_AT,
     DUPLICATES,
@@ -57,7 +58,7 @@ class SqlPrepared:
     work: Work
     effect: Effect
     for_commit: bool = True
-    _ways: list[str] = field(default_factory=list)  # how the effect was applied, once it is
+    _effects: list[Way] = field(default_factory=list)  # how the effect was applied, once it is
 
     @property
     def counts(self) -> Counts:
@@ -70,6 +71,10 @@ class SqlPrepared:
     @property
     def duplicates(self) -> DuplicatesFound | None:
         return self.effect.duplicates
+
+    @property
+    def way(self) -> Way:
+        return choose_way(self.work.plan, self.counts)
 
     def sql(self) -> str:
         match self.work.plan.shape:
@@ -97,20 +102,20 @@ class SqlPrepared:
         work = self.work
         if work.relation is not None:
             SqlMarkers(work.session, work.name, work.relation.table_id).refuse_late(work.plan.table, marker)
-        way = self._take_effect()
+        self._take_effect()
         self._bury()
         made = work.session.relation(work.name)
         committed_at = SqlMarkers(work.session, work.name, made.table_id if made else "").write(marker)
         work.session.commit()
-        return Commit(str(marker.sequence), committed_at, way)
+        return Commit(str(marker.sequence), committed_at, self.way.name)
 
-    def _take_effect(self) -> str:
+    def _take_effect(self) -> None:
         """Phases 2 to 4, once. Nothing of it is durable before the marker is."""
-        if not self._ways:
+        if not self._effects:
             self._change_schema()
             self._repair()
-            self._ways.append(self._apply())
-        return self._ways[0]
+            self._apply()
+            self._effects.append(self.way)
 
     def _change_schema(self) -> None:
         work = self.work
@@ -142,26 +147,22 @@ class SqlPrepared:
             self.effect.duplicates.keys,
         )
 
-    def _apply(self) -> str:
-        work, counts = self.work, self.counts
+    def _apply(self) -> None:
+        work = self.work
         match work.plan.shape:
             case Append():
                 self._insert_batch()
-                return "append"
             case ReplaceTable():
                 self._empty()
                 self._insert_batch()
-                return "overwrite"
             case ReplaceSlices(columns=columns):
-                self._delete(Matching(work, STAGED, columns), counts.deleted)
+                self._delete(Matching(work, STAGED, columns), self.counts.deleted)
                 self._insert_batch()
-                return "replace"
             case Merge(anew=True):
                 self._empty()
                 self._insert_labelled()
-                return "overwrite"
             case Merge(match=match):
-                return self._merge(match)
+                self._merge(match)
 
     def _empty(self) -> None:
         """Takes all rows out; types can change only then."""
@@ -172,18 +173,15 @@ class SqlPrepared:
                 changed = next(c for c in work.written if c.name == change.name)
                 work.session.change_type(work.name, changed)
 
-    def _merge(self, match: tuple[str, ...]) -> str:
+    def _merge(self, match: tuple[str, ...]) -> None:
         work, counts = self.work, self.counts
         repaired = 0 if self.effect.duplicates is None else self.effect.duplicates.rows
-        if counts.changes == 0:
-            return "skip"
         if deleted := counts.deleted - repaired:
             self._delete(Matching(work, LABELS, match, _labelled(Label.DELETE)), deleted)
         if counts.updated or counts.closed:
             self._update(match)
         if counts.inserted:
             self._insert_labelled()
-        return "merge"
 
     def _insert_labelled(self) -> None:
         names = quoted_list([c.name for c in self.work.written])

@@ -64,6 +64,7 @@ def _explain(
         key=plan.shape.match if isinstance(plan.shape, Merge) else (),
         samples=tuple(RowSample(str(s.label), s.before, s.after) for s in prepared.samples(samples)),
         bad_rows=tuple(bad_rows(checked, _BAD_ROWS_SHOWN)) if checked.rejected else (),
+        way=f"{prepared.way.name}: {prepared.way.why}",
         sql=prepared.sql(),
         quality=quality,
         more_files=more,

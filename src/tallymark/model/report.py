@@ -136,6 +136,7 @@ class PlanReport:
     bad_rows: tuple[BadRow, ...] = ()
     duplicates: int = 0  # rows of the table that go because another one has their key
     key: tuple[str, ...] = ()  # the columns by which rows are matched
+    way: str = ""  # how the rows would be written, and why so
     sql: str = ""
     more_files: int = 0  # files that further batches would take
     failure: Failure | None = None

@@ -92,6 +92,7 @@ PLAN = PlanReport(
     schema_changes=("add column discount double",),
     warnings=("2 rows of the table share a key",),
     key=("order_id",),
+    way="replace rows: rows change and none go",
     samples=(
         RowSample("insert", None, {"order_id": 7, "status": "new", "_source_file": "2.csv"}),
         RowSample("update", {"order_id": 5, "status": "new"}, {"order_id": 5, "status": "paid"}),

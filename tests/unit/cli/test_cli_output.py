@@ -63,6 +63,7 @@ def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str])
         "  files     1: landing/orders/2.csv",
         "            2 files wait for further batches",
         "  shape     Merge: upsert: rows are matched by order_id",
+        "  way       replace rows: rows change and none go",
         "  rows      3 read: 1 inserted, 1 updated, 1 rejected",
         "  schema    add column discount double",
         "  quality   0 of 1 rules hold",

@@ -50,6 +50,8 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
     if report.more_files:
         yield Line(f"            {words.plural(report.more_files, 'file')} wait for further batches")
     yield Line(f"  shape     {report.shape}: {report.reason}")
+    if report.way:
+        yield Line(f"  way       {report.way}")
     if not report.is_view:
         counts = words.counts_in_words(report.counts)
         yield Line(f"  rows      {words.number(report.counts.total)} read: {counts}")
