@@ -12,6 +12,8 @@ from tallymark.destinations.sql_values import timestamp_array
 from tallymark.errors import DestinationError
 from tallymark.model.table import JSON_TYPE
 
+_ESCAPED = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
 
 def exported(column: NativeColumn) -> str:
     """What Spark has as text, such as JSON or a uuid, as the server writes it."""
@@ -19,11 +21,20 @@ def exported(column: NativeColumn) -> str:
     return f"CAST({quoted(column.name)} AS text)" if text else quoted(column.name)
 
 
-def lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> bytes:
-    """Rows in COPY's text format, made column by column."""
+def lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> memoryview:
+    """Rows in COPY's text format, made column by column: no row becomes an object of Python."""
     texts = [_copied(array, column) for array, column in zip(batch.columns, columns, strict=True)]
     rows = pc.binary_join_element_wise(*texts, "\t", null_handling="replace", null_replacement="\\N")
-    return ("\n".join(rows.to_pylist()) + "\n").encode() if len(rows) else b""
+    return _bytes_of(pc.binary_join_element_wise(rows, "", "\n"))
+
+
+def _bytes_of(texts: pa.Array) -> memoryview:
+    """Arrow keeps the texts of an array one after the other, which is all that COPY wants."""
+    if len(texts) == 0:
+        return memoryview(b"")
+    _, offsets, values = texts.buffers()
+    ends = memoryview(offsets).cast("i")
+    return memoryview(values)[ends[texts.offset] : ends[texts.offset + len(texts)]]
 
 
 def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
@@ -33,13 +44,13 @@ def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return timestamp_array(array)
     texts = array.cast(pa.string())
-    if not pa.types.is_string(kind):
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return texts
     if pc.any(pc.match_substring(texts, "\0")).as_py():
         raise DestinationError(
             f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
             hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
         )
-    for character, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+    for character, escaped in _ESCAPED:
         texts = pc.replace_substring(texts, character, escaped)
     return texts
