@@ -18,6 +18,7 @@ from sqlglot import exp
 from tallymark.config.secrets import redact
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.postgres_errors import copy_refusal, refusal
+from tallymark.destinations.postgres_settings import set_up
 from tallymark.destinations.postgres_values import exported, lines
 from tallymark.destinations.postgres_views import oid_of, replace_view, schema_of
 from tallymark.destinations.sql_engine import (
@@ -104,9 +105,7 @@ class PostgresEngine:
     def session(self, *, writes: bool) -> Iterator[PostgresSession]:
         connection = self._connect()
         try:
-            connection.execute(f"SET LOCAL lock_timeout = {int(self.busy_seconds * 1000)}")
-            connection.execute("SET LOCAL TimeZone = 'UTC'")
-            connection.execute("SET LOCAL standard_conforming_strings = on")
+            set_up(connection, self.busy_seconds, writes=writes)
             yield PostgresSession(self, connection)
         finally:
             with suppress(Exception):  # what was not committed is gone, however the connection ends

@@ -1,0 +1,25 @@
+"""What a connection is set to for one load. Every setting ends with the transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tallymark.destinations.sql_engine import Row
+
+# With PostgreSQL's own 4 MB, the sort and the hash table of half a million rows are on disk.
+_MEMORY = {"work_mem": "128MB", "temp_buffers": "64MB"}
+
+
+def set_up(connection: psycopg.Connection[Row], busy_seconds: float, *, writes: bool) -> None:
+    connection.execute(f"SET LOCAL lock_timeout = {int(busy_seconds * 1000)}")
+    connection.execute("SET LOCAL TimeZone = 'UTC'")
+    connection.execute("SET LOCAL standard_conforming_strings = on")
+    if writes:
+        for setting, wanted in _MEMORY.items():  # a server that gives more is left alone
+            connection.execute(
+                f"SELECT set_config('{setting}', '{wanted}', true) "
+                f"WHERE pg_size_bytes(current_setting('{setting}')) < pg_size_bytes('{wanted}')"
+            )
