@@ -152,6 +152,8 @@ def _keep_survivors(work: Work, merge: Merge) -> None:
 
 def _refuse(work: Work, merge: Merge, survivors: exp.Query | None) -> None:
     for refusal in merge.refusals:
+        if refusal.among and not _share(work, refusal.among):
+            continue
         names = [selected.alias_or_name for selected in refusal.found.selects]
         types = [_of(work, name).type for name in names]
         query = f"SELECT * FROM ({work.query(refusal.found, survivors=survivors)}) AS q LIMIT {_SHOWN_KEYS}"
@@ -162,6 +164,16 @@ def _refuse(work: Work, merge: Merge, survivors: exp.Query | None) -> None:
                 hint=refusal.hint,
                 facts={"keys": found},
             )
+
+
+def _share(work: Work, columns: tuple[str, ...]) -> bool:
+    """Far cheaper than comparing whole rows, which most batches need not have done."""
+    names = quoted_list(columns)
+    return bool(
+        work.session.fetch(
+            f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
+        )
+    )
 
 
 def _offer_tombstones(work: Work, tombstones: Tombstones) -> None:

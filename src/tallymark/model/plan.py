@@ -90,6 +90,7 @@ class Refusal:
     found: exp.Query
     message: str  # completes "<table>: …", followed by the offenders
     hint: str
+    among: tuple[str, ...] = ()  # finds nothing where no two rows of the batch share these columns
 
 
 @dataclass(frozen=True)

@@ -73,4 +73,5 @@ def equal_sequences(settings: MergeSettings, feed: CdcSettings, given: Sequence[
         parse(found),
         f"changes of one key differ but have the same {', '.join(feed.sequence_by)}",
         "add a column to cdc.sequence_by that tells them apart, or repair the feed",
+        among=tuple(keyed),
     )

@@ -157,4 +157,5 @@ def tied_rows(keys: Sequence[str], order: Sequence[Column], given: Sequence[Colu
         parse(found),
         "rows of one file differ but are equal in key and declared order",
         "declare an order that tells them apart, or deliver one row for each key and time",
+        among=tuple(keys),
     )
