@@ -33,6 +33,7 @@ NO_CHANGE = "_tm_no_change"  # true for a record of a feed that changes no row: 
 PROBLEMS = "_tm_problems"  # empty for a good row
 RAW = "_tm_raw"  # of a bad row only: the record as JSON, or the text of a malformed one
 PROBLEMS_TYPE = "array<struct<column:string,reason:string,value:string>>"
+IS_BAD = f"size({PROBLEMS}) > 0"
 VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
 _PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
 _TECHNICAL_PREFIX = "_tm_"

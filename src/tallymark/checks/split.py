@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 from pyspark.storagelevel import StorageLevel
 
-from tallymark.checks.conform import NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
+from tallymark.checks.collect import collect_good
+from tallymark.checks.conform import IS_BAD, NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
 from tallymark.checks.ranges import KeySpread
 from tallymark.config.pipeline import QuarantineConfig
 from tallymark.errors import TooManyBadRows
@@ -21,7 +23,6 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, KeyRange
 from tallymark.model.report import BadRow
 from tallymark.model.table import SOURCE_FILE
 
-_IS_BAD = f"size({PROBLEMS}) > 0"
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100
 _FIRST, _RECORDS, _BEFORE = "_tm_first", "_tm_records", "_tm_before"  # of a split
@@ -39,6 +40,7 @@ class Checked:
     per_file: dict[int, tuple[int, int]]  # position of the file in the batch → (rows, bad rows)
     source: t.StructType
     key_ranges: tuple[KeyRange, ...] = ()
+    collected: pa.Table | None = None  # all rows, where they were asked for and all are good
 
     @cached_property
     def bad(self) -> DataFrame:
@@ -52,9 +54,17 @@ def split(
     limits: QuarantineConfig,
     files: Sequence[SourceFile],
     unique_key: Sequence[str] = (),
+    *,
+    collect: bool = False,
 ) -> Iterator[Checked]:
-    """Raises TooManyBadRows. Every later step reads the rows that are persisted here, so the source is
-    read once, and what was counted is what is written."""
+    """Raises TooManyBadRows. Every later step reads the rows that are persisted or collected here, so the
+    source is read once, and what was counted is what is written. Only where rows that were to be collected
+    are bad, it is read again."""
+    rows = collect_good(conformed) if collect else None
+    if rows is not None:
+        good = conformed.frame.drop(PROBLEMS, RAW)
+        yield Checked(conformed.frame, good, rows.num_rows, 0, {}, conformed.source, collected=rows)
+        return
     frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         checked = _checked(frame, conformed.source, KeySpread.of(unique_key, conformed.columns))
@@ -87,11 +97,11 @@ def _first_bad(checked: Checked, limit: int) -> list[Row]:
 
 def _checked(frame: DataFrame, source: t.StructType, spread: KeySpread) -> Checked:
     rows = frame.filter(f"NOT {NO_CHANGE}") if NO_CHANGE in frame.columns else frame
-    counted = ["count(*) AS `rows`", f"count_if({_IS_BAD}) AS bad", *spread.aggregates()]
+    counted = ["count(*) AS `rows`", f"count_if({IS_BAD}) AS bad", *spread.aggregates()]
     groups = rows.groupBy(FILE_ORDER).agg(*map(F.expr, counted)).collect()
     counts = {row[FILE_ORDER]: (row["rows"], row["bad"]) for row in groups}
     rejected = sum(bad for _, bad in counts.values())
-    kept = rows.filter(f"NOT ({_IS_BAD})") if rejected else rows
+    kept = rows.filter(f"NOT ({IS_BAD})") if rejected else rows
     return Checked(
         judged=frame,
         good=kept.drop(PROBLEMS, RAW, POSITION, RECORD_ORDER, NO_CHANGE),
@@ -107,7 +117,7 @@ def _with_position(frame: DataFrame, files: Sequence[int]) -> DataFrame:
     """Spark reads a large file in several splits and numbers the records within each; so a record's place
     in the file is its place in the split, after all records of the splits before."""
     names = frame.columns
-    bad = frame.filter(_IS_BAD)
+    bad = frame.filter(IS_BAD)
     if NO_CHANGE in names:
         bad = bad.filter(f"NOT {NO_CHANGE}")
     if POSITION in names:

@@ -22,11 +22,11 @@ Where a destination has views (`views`), a query can be kept in the place of a t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tallymark.errors import Fenced
 from tallymark.model.gate import Gate, GateResult
@@ -36,6 +36,7 @@ from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import TableShape
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -221,3 +222,13 @@ class Destination(Place, Protocol):
 
     def check(self) -> None:
         """For `doctor`: raises a TallymarkError when the destination cannot be reached or written."""
+
+
+@runtime_checkable
+class TakesArrow(Protocol):
+    """A destination whose batches go through the driver."""
+
+    def prepare_collected(
+        self, plan: Plan, tables: Iterable[pa.Table], *, rows: int, for_commit: bool = True
+    ) -> AbstractContextManager[Prepared]:
+        """As `prepare`; the tables have the columns of `incoming` that the plan gives, in its types."""

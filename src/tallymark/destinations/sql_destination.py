@@ -12,7 +12,7 @@ The story of one load (`prepare` and then `commit`), in one session:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from tallymark.destinations.sql_engine import Engine, Name, Relation, Session
 from tallymark.destinations.sql_labels import effect_of
 from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.destinations.sql_prepared import SqlPrepared
-from tallymark.destinations.sql_stage import arrow_tables, staged_frame
+from tallymark.destinations.sql_stage import arrow_tables, staged_frame, staged_table
 from tallymark.destinations.sql_views import SqlViews
 from tallymark.destinations.sql_work import STAGED, Work
 from tallymark.errors import (
@@ -38,7 +38,10 @@ from tallymark.model.receipt import Receipt
 from tallymark.model.table import TableShape
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    _Batch = tuple[int, Iterator[pa.Table]]  # how many rows, and the rows
 
 
 class SqlDestination:
@@ -85,6 +88,23 @@ class SqlDestination:
     def prepare(
         self, plan: Plan, incoming: DataFrame, *, rows: int | None = None, for_commit: bool = True
     ) -> Iterator[Prepared]:
+        def batch() -> _Batch:
+            total = incoming.count() if rows is None else rows
+            return total, arrow_tables(staged_frame(plan, incoming), total)
+
+        with self._prepared(plan, batch, for_commit=for_commit) as prepared:
+            yield prepared
+
+    @contextmanager
+    def prepare_collected(
+        self, plan: Plan, tables: Iterable[pa.Table], *, rows: int, for_commit: bool = True
+    ) -> Iterator[Prepared]:
+        staged = (staged_table(plan, table) for table in tables)
+        with self._prepared(plan, lambda: (rows, staged), for_commit=for_commit) as prepared:
+            yield prepared
+
+    @contextmanager
+    def _prepared(self, plan: Plan, batch: Callable[[], _Batch], *, for_commit: bool) -> Iterator[Prepared]:
         name = self._named(plan.table)
         if for_commit:
             self._refuse_gone_back(plan)
@@ -93,7 +113,7 @@ class SqlDestination:
         with self._engine.session(writes=for_commit) as session:
             relation = self._relation(session, plan.table, name)
             work = Work(self._engine, session, plan, name, relation)
-            total = _stage(work, incoming, rows)
+            total = _stage(work, *batch())
             session.begin(name, exists=relation is not None, lock=for_commit)
             _refuse_moved(work)
             yield SqlPrepared(work, effect_of(work, total), for_commit)
@@ -160,11 +180,10 @@ def _shape(session: Session, name: Name, relation: Relation) -> TableShape:
     return TableShape(columns, str(last.sequence), relation.table_id, unique_by=last.unique_by)
 
 
-def _stage(work: Work, incoming: DataFrame, counted: int | None) -> int:
-    """Counted before by Spark and after by the database."""
-    total = incoming.count() if counted is None else counted
+def _stage(work: Work, total: int, tables: Iterator[pa.Table]) -> int:
+    """Counted before, as rows were checked, and after by the database."""
     work.session.temporary(STAGED, work.staged)
-    work.session.fill(STAGED, work.staged, arrow_tables(staged_frame(work.plan, incoming), total))
+    work.session.fill(STAGED, work.staged, tables)
     staged = int(str(work.session.fetch(f'SELECT COUNT(*) FROM "{STAGED}"')[0][0]))
     if staged != total:
         raise CountsDiffer(

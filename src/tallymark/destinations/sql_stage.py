@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,13 @@ def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:
     return incoming.selectExpr(*selected)
 
 
+def staged_table(plan: Plan, rows: pa.Table) -> pa.Table:
+    """The same of rows that are in the plan's types already."""
+    spelling = {name.casefold(): name for name in rows.column_names}
+    names = [column.name for column in staged_columns(plan)]
+    return pa.table([rows[spelling[name.casefold()]] for name in names], names=names)
+
+
 def _in_order(value: str, given: str) -> str:
     """Maps are the same whatever the order of their entries; in a database they are compared with it."""
     return f"map_from_entries(array_sort(map_entries({value})))" if given.startswith("map<") else value
@@ -49,7 +57,8 @@ def _converted(value: str, given: str, wanted: str) -> str:
 
 def arrow_tables(frame: DataFrame, total: int) -> Iterator[pa.Table]:
     """Arrow is many times faster than rows as Python objects. A large batch comes in several parts, told
-    apart by the hash of what identifies a row; each part reads the cached frame once."""
+    apart by the hash of what identifies a row; each part reads the cached frame once, while the database
+    takes the part before it."""
     parts = -(-total // ROWS_AT_ONCE)
     if parts <= 1:
         yield frame.toArrow()
@@ -57,5 +66,10 @@ def arrow_tables(frame: DataFrame, total: int) -> Iterator[pa.Table]:
     from pyspark.sql import functions as F
 
     part = F.pmod(F.xxhash64(*(F.col(quoted(name)) for name in TECHNICAL_COLUMNS)), F.lit(parts))
-    for number in range(parts):
-        yield frame.where(part == number).toArrow()
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(frame.where(part == 0).toArrow)
+        for number in range(1, parts + 1):
+            table = coming.result()
+            if number < parts:
+                coming = ahead.submit(frame.where(part == number).toArrow)
+            yield table

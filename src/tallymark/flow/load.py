@@ -17,6 +17,7 @@ from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.destinations.spark_sql import exact_timestamp, planned_for
 from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
+from tallymark.flow import staged
 from tallymark.flow.job import Job
 from tallymark.flow.pins import pin_of
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
@@ -95,9 +96,10 @@ def prepared_batch(
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
         keys = job.task.settings.unique_key
+        collect = staged.can_collect(job, batch)
         with (
             planned_for(job.spark, size_bytes=_size(batch)),
-            split(rows, job.task.limits, batch.files, keys) as checked,
+            split(rows, job.task.limits, batch.files, keys, collect=collect) as checked,
         ):
             job.tell(Step.PLAN, f"planning {checked.total} rows")
             plan = build_plan(
@@ -110,9 +112,7 @@ def prepared_batch(
                 anew=_is_refresh(batch),
                 key_ranges=checked.key_ranges,
             )
-            with job.destination.prepare(
-                plan, checked.good, rows=checked.total - checked.rejected, for_commit=for_commit
-            ) as prepared:
+            with staged.prepare(job, batch, plan, rows, checked, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
 
 
