@@ -63,6 +63,7 @@ class DuckDbEngine:
     )
     dialect: ClassVar[str] = "duckdb"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
+    joins_by_index: ClassVar[bool] = False
     longest_name: ClassVar[int] = 10_000
 
     @property

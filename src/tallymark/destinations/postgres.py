@@ -84,6 +84,7 @@ class PostgresEngine:
     )
     dialect: ClassVar[str] = "postgres"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
+    joins_by_index: ClassVar[bool] = False
     longest_name: ClassVar[int] = 63
 
     @property

@@ -172,6 +172,10 @@ class Engine(Protocol):
         """The operator that is true for two NULLs."""
 
     @property
+    def joins_by_index(self) -> bool:
+        """It has no hash join: to join, it makes an index of the whole table for each query."""
+
+    @property
     def longest_name(self) -> int:
         """In bytes of UTF-8; a longer one the engine would cut off."""
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from tallymark.destinations.contract import DuplicatesFound
-from tallymark.destinations.sql_engine import NativeColumn, quoted, quoted_list
+from tallymark.destinations.sql_engine import Name, NativeColumn, quoted, quoted_list
 from tallymark.destinations.sql_work import (
     BURIED_AT,
     DUPLICATES,
     LABELS,
+    NEAR,
     NO_ROWS,
     OLD_TOMBSTONES,
     STAGED,
@@ -27,6 +28,7 @@ from tallymark.model.plan import (
     Append,
     Label,
     Merge,
+    Refusal,
     ReplaceSlices,
     ReplaceTable,
     Tombstones,
@@ -67,15 +69,16 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         _offer_tombstones(work, merge.tombstones)
     duplicates, taken = _find_duplicates(work, merge) if merge.duplicates.whole_table else (None, 0)
     survivors = merge.duplicates.survivors if duplicates else None
-    _refuse(work, merge, survivors)
+    current = _near(work, merge) if survivors is None else work.current
+    _refuse(work, merge, survivors, current)
     work.session.temporary(LABELS, work.labelled)
-    counts = _label(work, merge, survivors)
+    counts = _label(work, merge, survivors, current)
     if counts.total > total and duplicates is None:
         # A key that the table holds twice matches twice.
         duplicates, taken = _find_duplicates(work, merge)
         if duplicates is not None:
             work.session.execute(f"DELETE FROM {quoted(LABELS)}")
-            counts = _label(work, merge, merge.duplicates.survivors)
+            counts = _label(work, merge, merge.duplicates.survivors, work.current)
     if counts.total != total:
         raise CountsDiffer(
             f"{work.plan.table}: {total} rows came in, {counts.total} were labelled; nothing was written",
@@ -88,9 +91,22 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
     return Effect(counts, _rows_for_guard(work), duplicates, taken)
 
 
-def _label(work: Work, merge: Merge, survivors: exp.Query | None) -> Counts:
+def _near(work: Work, merge: Merge) -> Name:
+    """A copy of the rows that the queries look at, where that saves the engine an index of all rows."""
+    if not work.engine.joins_by_index or not merge.within or work.relation is None or work.counts_as_empty:
+        return work.current
+    work.session.temporary(NEAR, work.relation.columns)
+    names = quoted_list([column.name for column in work.relation.columns])
+    found = Matching(work, STAGED, merge.within).ordinary("t")
+    work.session.execute(
+        f"INSERT INTO {quoted(NEAR)} ({names}) SELECT {names} FROM {work.name.sql} AS t WHERE {found}"
+    )
+    return Name(None, NEAR, NEAR)
+
+
+def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> Counts:
     values = ", ".join(work.engine.coerced(f"q.{quoted(c.name)}", c.native) for c in work.labelled)
-    query = work.query(merge.labels, survivors=survivors)
+    query = work.query(merge.labels, survivors=survivors, current=current)
     names = quoted_list([c.name for c in work.labelled])
     work.session.execute(f"INSERT INTO {quoted(LABELS)} ({names}) SELECT {values} FROM ({query}) AS q")
     rows = work.session.fetch(
@@ -150,13 +166,14 @@ def _keep_survivors(work: Work, merge: Merge) -> None:
         )
 
 
-def _refuse(work: Work, merge: Merge, survivors: exp.Query | None) -> None:
+def _refuse(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> None:
     for refusal in merge.refusals:
-        if refusal.among and not _share(work, refusal.among):
+        if _has_no_reason(work, refusal, current):
             continue
         names = [selected.alias_or_name for selected in refusal.found.selects]
         types = [_of(work, name).type for name in names]
-        query = f"SELECT * FROM ({work.query(refusal.found, survivors=survivors)}) AS q LIMIT {_SHOWN_KEYS}"
+        rows = work.query(refusal.found, survivors=survivors, current=current)
+        query = f"SELECT * FROM ({rows}) AS q LIMIT {_SHOWN_KEYS}"
         found = [dict(zip(names, row, strict=True)) for row in work.session.values(query, types)]
         if found:
             raise TiedRows(
@@ -166,14 +183,18 @@ def _refuse(work: Work, merge: Merge, survivors: exp.Query | None) -> None:
             )
 
 
-def _share(work: Work, columns: tuple[str, ...]) -> bool:
-    """Far cheaper than comparing whole rows, which most batches need not have done."""
-    names = quoted_list(columns)
-    return bool(
-        work.session.fetch(
-            f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
-        )
-    )
+def _has_no_reason(work: Work, refusal: Refusal, current: Name) -> bool:
+    """Looking for rows that share a few columns is far cheaper than comparing whole rows, and in most
+    batches there are none."""
+    if refusal.among:
+        names = quoted_list(refusal.among)
+        sharing = f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
+        return not work.session.fetch(sharing)
+    if refusal.meeting:
+        same = " AND ".join(f"i.{quoted(name)} = c.{quoted(name)}" for name in refusal.meeting)
+        met = f"SELECT 1 FROM {quoted(STAGED)} AS i JOIN {current.sql} AS c ON {same} LIMIT 1"
+        return not work.session.fetch(met)
+    return False
 
 
 def _offer_tombstones(work: Work, tombstones: Tombstones) -> None:

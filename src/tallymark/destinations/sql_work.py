@@ -35,6 +35,7 @@ from tallymark.model.table import Column
 STAGED = "_tm_incoming"
 LABELS = "_tm_labels"
 NO_ROWS = "_tm_no_rows"
+NEAR = "_tm_near"
 OLD_TOMBSTONES = "_tm_tombstones"
 DUPLICATES = "_tm_duplicates"
 SURVIVORS = "_tm_survivors"
@@ -100,14 +101,17 @@ class Work:
             for c in self.written
         )
 
-    def query(self, query: exp.Query, *, survivors: exp.Query | None = None, pretty: bool = False) -> str:
-        """A query of the plan over this session's tables; with `survivors`, these are what is current."""
+    def query(
+        self, query: exp.Query, *, survivors: exp.Query | None = None, current: Name | None = None
+    ) -> str:
+        """A query of the plan over this session's tables. `current` may stand for the table; with
+        `survivors`, these do."""
         relations: dict[str, exp.Expr] = {INCOMING: table_of(Name(None, STAGED, STAGED))}
-        relations[CURRENT] = table_of(self.current)
+        relations[CURRENT] = table_of(current or self.current)
         relations[TOMBSTONES] = table_of(Name(None, OLD_TOMBSTONES, OLD_TOMBSTONES))
         if survivors is not None:
             relations[CURRENT] = exp.Subquery(this=reading(survivors, relations))
-        return self.rendered(reading(query, relations), pretty=pretty)
+        return self.rendered(reading(query, relations))
 
     def shown(self, query: exp.Query) -> str:
         """A query of the plan for people: over `incoming` and `current`, as the plan has it."""

@@ -110,6 +110,7 @@ class SqliteEngine:
     )
     dialect: ClassVar[str] = "sqlite"
     null_safe: ClassVar[str] = "IS"
+    joins_by_index: ClassVar[bool] = True
     longest_name: ClassVar[int] = 10_000
 
     @property

@@ -91,6 +91,7 @@ class Refusal:
     message: str  # completes "<table>: …", followed by the offenders
     hint: str
     among: tuple[str, ...] = ()  # finds nothing where no two rows of the batch share these columns
+    meeting: tuple[str, ...] = ()  # nor where no row of the batch shares these with one of the table
 
 
 @dataclass(frozen=True)

@@ -305,6 +305,7 @@ def merge_changes(
                 parse(changes.conflicts()),
                 f"a change differs from the table's row but has the same {', '.join(feed.sequence_by)}",
                 "add a column to cdc.sequence_by that tells them apart, or repair the feed",
+                meeting=(*settings.unique_key, *(column.name for column in changes.sequence)),
             )
         )
     return Merge(
