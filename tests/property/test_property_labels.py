@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from engine import AS_OF, MOMENT, LabelEngine
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine import AS_OF, MOMENT, LabelEngine
 from generated import CODES, COLUMNS, FEED, batches_of, event, row, timed, truncation
 from oracle import Oracle, Row, Tied, canonical
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
