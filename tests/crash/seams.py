@@ -157,8 +157,12 @@ def watched_job(job: Job, hook: Hook) -> Job:
 def watched_destination(destination: Any, hook: Hook) -> Any:
     if isinstance(destination, SqlDestination):
         destination = SqlDestination(_WatchedEngine(destination._engine, hook))  # type: ignore[arg-type]
+
+    def prepared(made: Any) -> Watched:
+        return Watched(made, "prepared", hook)
+
     return Watched(
-        destination, "destination", hook, opens={"prepare": lambda made: Watched(made, "prepared", hook)}
+        destination, "destination", hook, opens={"prepare": prepared, "prepare_collected": prepared}
     )
 
 
@@ -179,7 +183,8 @@ class Watched:
         if not callable(value) or name in _NOT_A_STEP or name.startswith("_"):
             return value
         if name in self._opens:
-            return self._opening(f"{self._name}.{name}", value, self._opens[name])
+            step = name.removesuffix("_collected")  # the same step, wherever its rows come from
+            return self._opening(f"{self._name}.{step}", value, self._opens[name])
 
         def called(*args: Any, **kwargs: Any) -> Any:
             step = f"{self._name}.{name}{_detail(args)}"

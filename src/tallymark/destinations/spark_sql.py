@@ -64,7 +64,10 @@ def shares_files(spark: SparkSession) -> bool:
 
 
 def is_embedded(spark: SparkSession) -> bool:
-    """Whether its workers live and die with it."""
+    """Whether its workers live and die with this process. (A client of Spark Connect cannot tell, and its
+    checkpoints belong to another session than what they were made of.)"""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return False
     return (spark.conf.get("spark.master", "") or "").startswith("local")
 
 
