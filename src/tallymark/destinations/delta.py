@@ -30,6 +30,7 @@ from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_ways import Target
 from tallymark.destinations.delta_write import DeltaPrepared, write_error
 from tallymark.destinations.spark_labels import labelled
+from tallymark.destinations.spark_relations import keeps_rows
 from tallymark.destinations.spark_sql import (
     condition,
     is_embedded,
@@ -95,7 +96,7 @@ class DeltaDestination:
         self._details: dict[str, _Detail] = {}
         self._known: dict[str, DeltaMarkers] = {}
         self._histories: dict[str, DeltaHistory] = {}
-        self._frames: dict[str, tuple[int, DataFrame]] = {}  # of the last version that was read
+        self._frames: dict[tuple[str, bool], tuple[int, DataFrame]] = {}  # of the last version that was read
         self._claimed_at: dict[str, tuple[str | None, int]] = {}  # id and version that `applied` has seen
         self._forget_before: dict[str, datetime] = {}  # tables whose old tombstones are still to be removed
         self._forgot: set[str] = set()
@@ -116,7 +117,7 @@ class DeltaDestination:
             return None
         try:
             detail = self._detail(table)
-            schema = self._at_version(table, version).schema
+            schema = self._at_version(table, version, named=not is_embedded(self._spark)).schema
         except Exception as error:
             raise _unusable(table, error) from error
         columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields)
@@ -147,7 +148,10 @@ class DeltaDestination:
             self._refuse_gone_back(plan)
         refuse_odd_names(plan)
         refuse_expiring_transactions(plan)
-        current = None if plan.current is None else self._at_version(plan.table, int(plan.current.version))
+        current = None
+        if plan.current is not None:
+            moving = keeps_rows(self._spark, rows)
+            current = self._at_version(plan.table, int(plan.current.version), named=not moving)
         tombstones = self._tombstones(plan)
         with (
             planned_for(self._spark, rows=rows),
@@ -273,7 +277,8 @@ class DeltaDestination:
         self._details.pop(table, None)
         self._known.pop(table, None)
         self._histories.pop(table, None)
-        self._frames.pop(table, None)
+        for named in (True, False):
+            self._frames.pop((table, named), None)
 
     def _tombstones(self, plan: Plan) -> DataFrame | None:
         if not isinstance(plan.shape, Merge) or plan.shape.tombstones is None:
@@ -309,15 +314,14 @@ class DeltaDestination:
             lambda: str(self._detail(table).location),
         )
 
-    def _at_version(self, table: str, version: int) -> DataFrame:
-        """Kept from `inspect` to `prepare`: finding a version takes Delta longer than reading a small one."""
-        if self._frames.get(table, (None,))[0] != version:
-            # A version that is named costs Delta a second look at the log. Rows that are kept as rows need no
-            # name: if the table moves before the commit, nothing of them is written.
-            named = "" if is_embedded(self._spark) else f" VERSION AS OF {version}"
-            frame = self._spark.sql(f"SELECT * FROM {self._sql(table)}{named}")
-            self._frames[table] = (version, frame)
-        return self._frames[table][1]
+    def _at_version(self, table: str, version: int, *, named: bool) -> DataFrame:
+        """Kept from `inspect` to `prepare`. One that is named costs Delta a second look at its log; rows that
+        are kept as rows need no name, since nothing is written if the table moves before the commit."""
+        place = (table, named)
+        if self._frames.get(place, (None,))[0] != version:
+            at = f" VERSION AS OF {version}" if named else ""
+            self._frames[place] = (version, self._spark.sql(f"SELECT * FROM {self._sql(table)}{at}"))
+        return self._frames[place][1]
 
     def _refuse_foreign_files(self, table: str) -> None:
         path = self._path(table)

@@ -18,7 +18,7 @@ from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
 from tallymark.destinations.spark_relations import MOST_TO_BROADCAST
-from tallymark.destinations.spark_sql import is_embedded, quoted
+from tallymark.destinations.spark_sql import quoted
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 
 _COPY_SOURCE = (
@@ -152,7 +152,7 @@ def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
 @contextmanager
 def _read_as_it_is(labelled: Labelled) -> Iterator[None]:
     """Rows that are kept as rows need not be copied to be the same each time."""
-    if not is_embedded(labelled.spark):
+    if not labelled.are_rows:
         yield
         return
     for name in _COPY_SOURCE:

@@ -22,7 +22,7 @@ from tallymark.destinations.spark_relations import (
     Tally,
     duplicate_rows,
     given_rows,
-    kept,
+    keeps_rows,
     same_match,
     spark_text,
     tally,
@@ -73,6 +73,7 @@ class Labelled:
     null_matches: int = 0  # labels whose row in the table only a null-safe comparison finds
     repair: Repair | None = None
     tombstones: DataFrame | None = None  # None: the batch adds none
+    are_rows: bool = False  # what `rows` holds is kept as rows, and is the same each time
 
     def changed_rows(self, *labels: Label) -> DataFrame:
         return self.rows.where(f"{LABEL} IN ({literals(labels)})").drop(LABEL, FROM_BATCH)
@@ -189,6 +190,7 @@ def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | Non
         seen.null_matches,
         repair,
         near.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
+        keeps_rows(relations.spark, relations.incoming_rows),
     )
 
 
@@ -217,7 +219,7 @@ def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
 
 def _find_duplicates(relations: Relations, merge: Merge, seen: Tally) -> Repair:
     plan = relations.plan
-    keys = kept(relations.run(merge.duplicates.keys), relations.cache)
+    keys = relations.kept(relations.run(merge.duplicates.keys))
     number, copies = duplicate_rows(keys)
     if number == 0:
         raise _unbalanced(plan, seen)
@@ -234,7 +236,7 @@ def _find_duplicates(relations: Relations, merge: Merge, seen: Tally) -> Repair:
         )
     survivors = relations.run(merge.duplicates.survivors).alias("s")
     survivors = survivors.join(keys.alias("k"), same_match("s", "k", merge.match), "left_semi")
-    return Repair(keys, kept(survivors, relations.cache), found)
+    return Repair(keys, relations.kept(survivors), found)
 
 
 def _without_duplicates(relations: Relations, merge: Merge, repair: Repair) -> Relations:

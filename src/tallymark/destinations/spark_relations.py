@@ -90,7 +90,7 @@ class Relations:
         text = spark_text(query, self.plan)
         if text not in self.steps:
             view = f"tm_{name}_{len(self.steps)}"
-            kept(self.spark.sql(text), self.cache).createOrReplaceTempView(view)
+            self.kept(self.spark.sql(text)).createOrReplaceTempView(view)
             self.steps[text] = view
         return self.steps[text]
 
@@ -99,7 +99,14 @@ class Relations:
         idle = f"{LABEL} IN ({literals(_IDLE)})"
         value = "{}" if self._is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
         written = [_cast(value.format(quoted(column.name)), column) for column in self.plan.columns]
-        return kept(self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH), self.cache)
+        return self.kept(self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH))
+
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """Computed once."""
+        if keeps_rows(self.spark, self.incoming_rows):
+            return frame.localCheckpoint(eager=False)
+        self.cache.callback(_free, frame.persist())
+        return frame
 
     @property
     def _is_small(self) -> bool:
@@ -115,7 +122,7 @@ class Relations:
         same = " AND ".join(f"c.{name} = k.{name}" for name in names)
         rows = self._in_range(merge).alias("c").join(keys, F.expr(same), "left_semi")
         if CURRENT in self._read_several_times:
-            rows = kept(rows, self.cache)
+            rows = self.kept(rows)
         return replace(self, current=rows, current_view="tm_near")
 
     def _in_range(self, merge: Merge) -> DataFrame:
@@ -179,14 +186,12 @@ def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
     return F.expr(" AND ".join(f"{left}.{quoted(c)} <=> {right}.{quoted(c)}" for c in columns))
 
 
-def kept(frame: DataFrame, cache: ExitStack) -> DataFrame:
-    """Computed once. On an embedded Spark as rows without a past: a cached query would be planned anew as
-    soon as a table that it reads is written, by this very load. On a cluster, which may lose a worker and the
-    rows with it, the query is what they can be computed from again."""
-    if is_embedded(frame.sparkSession):
-        return frame.localCheckpoint(eager=False)
-    cache.callback(_free, frame.persist())
-    return frame
+def keeps_rows(spark: SparkSession, incoming_rows: int | None) -> bool:
+    """Whether what a load computes is kept as rows without a past: a cached query would be planned anew as
+    soon as a table that it reads is written, by this very load. Not of large batches, for which the heap has
+    no place, and not on a cluster, which may lose a worker and the rows with it: there the query is what they
+    can be computed from again."""
+    return incoming_rows is not None and incoming_rows <= MOST_TO_BROADCAST and is_embedded(spark)
 
 
 def _free(frame: DataFrame) -> None:
