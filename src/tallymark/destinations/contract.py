@@ -26,7 +26,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from tallymark.errors import Fenced
 from tallymark.model.gate import Gate, GateResult
@@ -224,7 +224,6 @@ class Destination(Place, Protocol):
         """For `doctor`: raises a TallymarkError when the destination cannot be reached or written."""
 
 
-@runtime_checkable
 class TakesArrow(Protocol):
     """A destination whose batches go through the driver."""
 
@@ -232,3 +231,7 @@ class TakesArrow(Protocol):
         self, plan: Plan, tables: Iterable[pa.Table], *, rows: int, for_commit: bool = True
     ) -> AbstractContextManager[Prepared]:
         """As `prepare`; the tables have the columns of `incoming` that the plan gives, in its types."""
+
+
+def takes_arrow(destination: object) -> TypeGuard[TakesArrow]:
+    return callable(getattr(destination, "prepare_collected", None))

@@ -12,7 +12,7 @@ one, and only then removed. A reader that loses a file meanwhile looks again.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.delta_history import held_versions
 from tallymark.destinations.spark_sql import beside_data, delta_table, local_frame
+from tallymark.errors import DestinationError
 
 APPLIED, RESTORED = "applied", "restored"  # kinds of rows
 COMMIT_COLUMNS = ("batch_id", "sequence", "fence")  # a repeated attempt of a batch has another fence
@@ -221,17 +222,23 @@ class FolderCopies:
             try:
                 stored = ds.dataset([str(file) for file in files], schema=_ARROW_SCHEMA, format="parquet")
                 return stored.to_table(columns=columns, filter=condition, use_threads=False)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 if look == _LOOKS:
-                    raise
+                    raise _unreadable(files, error) from error
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable(files, error) from error
         return _ARROW_SCHEMA.empty_table().select(columns)
 
     def _every_row(self, files: Iterable[Path]) -> pa.Table:
         """Sorted, so that a look for a few contents can pass most of a long file by."""
         parts = []
         for file in files:
-            with suppress(FileNotFoundError):
+            try:
                 parts.append(pq.read_table(file, schema=_ARROW_SCHEMA))
+            except FileNotFoundError:
+                continue
+            except (pa.ArrowException, OSError) as error:
+                raise _unreadable([file], error) from error
         return pa.concat_tables(parts).sort_by("content_hash") if parts else _ARROW_SCHEMA.empty_table()
 
     def _write(self, rows: pa.Table) -> None:
@@ -243,9 +250,37 @@ class FolderCopies:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self._place / f"{name}.parquet")
+            _keep_names(self._place)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
+
+
+def _keep_names(folder: Path) -> None:
+    """A new name in a folder outlives a loss of power only with this."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _unreadable(files: Sequence[Path], error: Exception) -> DestinationError:
+    return DestinationError(
+        f"{_first_unreadable(files)}: the markers of loads cannot be read: {error}",
+        hint="bring the file back from a backup; if it was never one of Tallymark's markers, remove it",
+    )
+
+
+def _first_unreadable(files: Sequence[Path]) -> Path:
+    for file in files:
+        try:
+            pq.read_table(file, schema=_ARROW_SCHEMA)
+        except (pa.ArrowException, OSError):
+            return file
+    return files[0].parent
 
 
 def copies_beside(spark: SparkSession, location: str | Path, table_id: str) -> MarkerCopies:

@@ -17,7 +17,6 @@ from tallymark.destinations.contract import Way
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
-from tallymark.destinations.spark_relations import MOST_TO_BROADCAST
 from tallymark.destinations.spark_sql import quoted
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 
@@ -27,6 +26,7 @@ _COPY_SOURCE = (
 )
 _SOURCE, _TARGET = "tm_source", "tm_target"
 _FRACTIONAL = ("float", "double")
+_MOST_VALUES_TO_BROADCAST = 2_000_000  # every worker holds them all
 _PLAIN_NAME = re.compile(r"[\w-]+")
 
 
@@ -146,7 +146,8 @@ def _merge(labelled: Labelled, target: Target) -> None:
 
 def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
     """Spark cannot tell how few rows are left of a batch; the labels can."""
-    return F.broadcast(rows) if labelled.counts.changes <= MOST_TO_BROADCAST else rows
+    values = labelled.counts.changes * len(labelled.plan.columns)
+    return F.broadcast(rows) if values <= _MOST_VALUES_TO_BROADCAST else rows
 
 
 @contextmanager

@@ -96,7 +96,7 @@ def prepared_batch(
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
         keys = job.task.settings.unique_key
-        collect = staged.can_collect(job, batch)
+        collect = staged.can_collect(job, batch, rows.columns)
         with (
             planned_for(job.spark, size_bytes=_size(batch)),
             split(rows, job.task.limits, batch.files, keys, collect=collect) as checked,

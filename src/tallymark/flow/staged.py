@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from tallymark.checks.collect import fits_driver
 from tallymark.checks.conform import Conformed
 from tallymark.checks.split import Checked
-from tallymark.destinations.contract import Prepared, TakesArrow
+from tallymark.destinations.contract import Prepared, takes_arrow
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch, BatchKind
 from tallymark.model.plan import FILE_ORDER, Plan
@@ -18,6 +18,7 @@ from tallymark.model.table import (
     INGESTED_AT,
     PROVENANCE_COLUMNS,
     SOURCE_FILE_HASH,
+    Column,
     find_column,
     is_provenance,
 )
@@ -25,28 +26,34 @@ from tallymark.model.table import (
 ROWS_AT_ONCE = 100_000
 
 
-def can_collect(job: Job, batch: Batch) -> bool:
-    """Only files: they can be read again if rows turn out to be bad, and are the same then."""
-    is_small = batch.kind is BatchKind.FILES and fits_driver(batch.files)
-    return is_small and isinstance(job.destination, TakesArrow)
+def can_collect(job: Job, batch: Batch, columns: Iterable[Column]) -> bool:
+    """Only files: they can be read again if rows turn out to be bad, and are the same then. Only values that
+    are staged as they are: others, such as nested ones that become JSON, Spark converts."""
+    if batch.kind is not BatchKind.FILES or not fits_driver(batch.files):
+        return False
+    as_they_are = (_is_flat(c) and job.destination.column_type(c.type) == c.type for c in columns)
+    return takes_arrow(job.destination) and all(as_they_are)
 
 
 def prepare(
     job: Job, batch: Batch, plan: Plan, rows: Conformed, checked: Checked, *, for_commit: bool
 ) -> AbstractContextManager[Prepared]:
     destination, counted = job.destination, checked.total - checked.rejected
-    if checked.collected is not None and isinstance(destination, TakesArrow) and _fits(plan, rows):
+    if checked.collected is not None and takes_arrow(destination) and _fits(plan, rows):
         parts = _parts(checked.collected, batch, plan)
         return destination.prepare_collected(plan, parts, rows=counted, for_commit=for_commit)
     return destination.prepare(plan, checked.good, rows=counted, for_commit=for_commit)
 
 
 def _fits(plan: Plan, rows: Conformed) -> bool:
-    """Whether the values are staged as they are. Others, such as nested ones that become JSON, Spark
-    converts."""
+    """A table that is already there may have other types than its rows."""
     known = (*rows.columns, *PROVENANCE_COLUMNS)
     found = [(column, find_column(known, column.name)) for column in plan.given]
-    return all(own is not None and own.type == column.type and "<" not in own.type for column, own in found)
+    return all(own is not None and own.type == column.type and _is_flat(own) for column, own in found)
+
+
+def _is_flat(column: Column) -> bool:
+    return "<" not in column.type
 
 
 def _parts(rows: pa.Table, batch: Batch, plan: Plan) -> Iterator[pa.Table]:

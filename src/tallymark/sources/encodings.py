@@ -42,6 +42,11 @@ def is_wide(encoding: str) -> bool:
     return python_name(encoding).startswith(("utf-16", "utf-32"))
 
 
+def has_ascii_bytes(encoding: str) -> bool:
+    """A byte below 128 is that character of ASCII, wherever it stands."""
+    return python_name(encoding).startswith(("utf-8", "ascii", "iso8859", "cp125"))
+
+
 def java_name(encoding: str, spark: SparkSession) -> str:
     """Spark 4 takes seven character sets only; the session is told when another is wanted."""
     name = python_name(encoding)

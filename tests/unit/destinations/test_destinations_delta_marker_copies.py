@@ -19,6 +19,7 @@ from tallymark.destinations.delta_marker_copies import (
     MarkerCopies,
     SparkCopies,
 )
+from tallymark.errors import DestinationError
 
 MOMENT = datetime(2026, 11, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -133,3 +134,30 @@ def test_a_file_half_written_by_a_dead_process_is_not_read(tmp_path: Path) -> No
     mine.add([row(1, "a")])
     (tmp_path / "_tallymark/markers/.dead").write_bytes(b"PAR1")
     assert mine.look(None).through == 1
+
+
+@pytest.mark.parametrize("rubbish", [b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1"])
+def test_a_file_that_is_none_of_ours_is_named(rubbish: bytes, spark: SparkSession, tmp_path: Path) -> None:
+    mine = FolderCopies(spark, tmp_path, "t")
+    mine.add([row(1, "a")])
+    junk = tmp_path / "_tallymark/markers/notes.parquet"
+    junk.write_bytes(rubbish)
+    with pytest.raises(DestinationError, match=str(junk)) as told:
+        mine.look(["a"])
+    assert "backup" in (told.value.hint or "")
+    junk.unlink()
+    assert len(mine.look(["a"]).rows) == 1
+
+
+def test_many_files_with_rubbish_among_them_stay(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_marker_copies, "_MOST_FILES", 2)
+    mine = FolderCopies(spark, tmp_path, "t")
+    mine.add([row(1, "a")])
+    junk = tmp_path / "_tallymark/markers/notes.parquet"
+    junk.write_bytes(b"not parquet")
+    with pytest.raises(DestinationError, match=str(junk)):
+        mine.add([row(2, "b")])
+    junk.unlink()
+    assert len(mine.look(None).rows) == 2

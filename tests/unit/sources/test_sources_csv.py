@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import zstandard
+from pyspark.sql import SparkSession
 
 from tallymark.errors import SourceError, UnreadableFile
+from tallymark.model.plan import ROW_BLOCK
+from tallymark.sources import plain_lines
 
 
 def test_everything_is_text(landing: Any) -> None:
@@ -204,3 +207,45 @@ def test_malformed_rows_can_be_counted_alone(landing: Any) -> None:
     for errors in ("quarantine", "allow"):
         frame = landing.read(encoding_errors=errors).frame
         assert frame.where("_tm_corrupt is not null").select("_tm_corrupt").count() == 1
+
+
+PLAIN = [
+    b"id,name\n" + b"".join(b"%d,row %d\n" % (n, n) for n in range(40)),
+    b"id,name\r\n1,a\r\n2,b\r\n3,c\r\n" * 3,
+    b"\xef\xbb\xbfid,name\n1,a\n\n\n2,b,c\n3\n4,\n,\n5,back\\slash",
+    b"\n\nid,name\n1,a\n2,\xff\n",
+    b"id,name\n",
+    b"id,name",
+]
+NOT_PLAIN = [
+    b'id,name\n1,"a\nb"\n',
+    b"id,name\n1,a\n  \n2,b\n",
+    b"id,name\n1,a\r2,b\n3,c\n",
+    b"id,name\r\n1,a\r\n2,b\n",
+    b"id,name\r1,a\r2,b\r",
+    b"id,name\n1,a\n\t",
+    b" \nid,name\n1,a\n",
+]
+
+
+@pytest.mark.parametrize("content", [*PLAIN, *NOT_PLAIN])
+def test_large_files_without_quotes_are_read_in_parts_and_give_the_same(
+    landing: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    landing.write("a.csv", content)
+    whole = landing.rows()
+    monkeypatch.setattr(plain_lines, "_WORTH_A_LOOK", 0)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "16")
+    try:
+        assert plain_lines.has_plain_lines(landing.files()[0], "utf-8") == (content in PLAIN)
+        assert landing.rows() == whole
+        blocks = landing.read().frame.select(ROW_BLOCK).distinct().count()
+        assert blocks > 10 if content is PLAIN[0] else content in PLAIN or blocks <= 1
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_what_the_user_says_of_lines_holds(landing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_lines, "_WORTH_A_LOOK", 0)
+    landing.write("a.csv", "id,name\n1,'a\nb'\n2,c\n")
+    assert landing.rows(options={"quote": "'"}) == [("1", "a\nb", None), ("2", "c", None)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,18 +24,22 @@ def server(sessions: Sessions) -> Iterator[str]:
 
 
 def client(program: str, cwd: Path, *arguments: str) -> str:
-    """Runs with no Java within reach: a Connect client needs none."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *arguments],
+    """Runs with no Java within reach: a Connect client needs none. One that hangs says where before it ends."""
+    running = subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program), *arguments],
         cwd=cwd,
         env={"PATH": "", "HOME": str(cwd)},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=200,
-        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    try:
+        output, told = running.communicate(timeout=200)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGABRT)
+        output, told = running.communicate()
+    assert running.returncode == 0, told
+    return output
 
 
 ISOLATED = """

@@ -24,11 +24,16 @@ from tallymark.sources.formats.scan import (
     options_for,
     positioned_as_it_is,
     united,
+    user_options,
 )
 from tallymark.sources.heads import Dialect, first_records
+from tallymark.sources.plain_lines import has_plain_lines
 
 # Spark makes NULL of what equals this; with its own default, "", a quoted empty text would be lost.
 _NULL = "\ue000tallymark-null\ue001"
+
+
+_NOT_ABOUT_LINES = {"header", "sep", "delimiter"}
 
 
 def read(request: Request) -> DataFrame | None:
@@ -36,11 +41,22 @@ def read(request: Request) -> DataFrame | None:
     frames = []
     for names, files in _by_columns(request, options).items():
         fields = [StructField(name, StringType()) for name in (*names, CORRUPT)]
-        frame = load(request, "csv", options, files, StructType(fields))
         # Spark refuses a query on the corrupt column alone, so another one goes with it.
         corrupt = f"CASE WHEN {CORRUPT} IS NOT NULL THEN coalesce({CORRUPT}, {quoted(names[0])}) END"
-        frames.append(positioned_as_it_is(frame, names, corrupt))
+        for several_tasks, some in _by_lines(request, files).items():
+            how = {**options, "multiline": "false"} if several_tasks else options
+            frame = load(request, "csv", how, some, StructType(fields))
+            frames.append(positioned_as_it_is(frame, names, corrupt))
     return united(frames)
+
+
+def _by_lines(request: Request, files: list[SourceFile]) -> dict[bool, list[SourceFile]]:
+    """Whether each line is a record. What the user says of quotes and lines is not second-guessed."""
+    groups: dict[bool, list[SourceFile]] = {}
+    usual = user_options(request.source).keys() <= _NOT_ABOUT_LINES
+    for file in files:
+        groups.setdefault(usual and has_plain_lines(file, request.source.encoding), []).append(file)
+    return groups
 
 
 def _options(request: Request) -> Options:
