@@ -39,9 +39,12 @@ def _are_plain(opened: BinaryIO) -> bool:
         lines += opened.readline(_LONGEST_LINE)
         if _QUOTE in lines or _BLANK_LINE.search(b"\n" + lines):
             return False
-        if windows is None:
-            windows = b"\r" in lines
-        ends = lines.count(b"\r\n")
-        if lines.count(b"\r") != ends or (windows and lines.count(b"\n") != ends) or (ends and not windows):
+        here = b"\r" in lines
+        if windows not in (None, here) or (here and not _ends_as_on_windows(lines)):
             return False  # line ends of several kinds
+        windows = here
     return True
+
+
+def _ends_as_on_windows(lines: bytes) -> bool:
+    return lines.count(b"\r\n") == lines.count(b"\r") == lines.count(b"\n")
