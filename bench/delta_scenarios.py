@@ -259,6 +259,7 @@ SCENARIOS = [
     bounded("cdc, 100k events with 10 % deletes into 2M", cdc(2_000_000, 100_000, 0.1), (HAND, 0.8)),
     bounded("snapshot, 1 of 30 partitions of 2M", snapshot(2_000_000, 30), (HAND, 1.15)),
     bounded("append 2M", append(2_000_000), (HAND, 1.15)),
+    bounded("append 1k, the fixed cost of a load", append(1_000)),
 ]
 
 LARGE = [bounded("upsert 100k into 30M, scattered keys", upsert(30_000_000, 100_000), (HAND, 0.35))]

@@ -42,20 +42,26 @@ def results(engine: Engine, folder: Path, *, full: bool, wanted: Callable[[str],
             continue
         found = bench.measure(scenario, make)
         if scenario.name in SCATTERED:
-            table_rows, peers, bounds = SCATTERED[scenario.name]
-            timed, why_not = upsert_by_peers(engine, folder, REPETITIONS, table_rows, 100_000, peers)
-            found = replace(
-                found,
-                scenario=replace(scenario, bounds=scenario.bounds + bounds),
-                sides={**found.sides, **timed},
-                not_measured=why_not,
-            )
+            found = _with_peers(engine, folder, found, *SCATTERED[scenario.name])
         yield found
     if wanted("PostgreSQL"):
         yield postgres_upsert(engine, folder, REPETITIONS, 500_000)
     for kind in ("sqlite", "duckdb"):
         if wanted(f"cdc {kind}"):
             yield feed_into(engine, folder, REPETITIONS, kind, 50_000)
+
+
+def _with_peers(
+    engine: Engine,
+    folder: Path,
+    found: Result,
+    table_rows: int,
+    peers: tuple[str, ...],
+    bounds: tuple[Bound, ...],
+) -> Result:
+    timed, why_not = upsert_by_peers(engine, folder, REPETITIONS, table_rows, 100_000, peers)
+    scenario = replace(found.scenario, bounds=found.scenario.bounds + bounds)
+    return replace(found, scenario=scenario, sides={**found.sides, **timed}, not_measured=why_not)
 
 
 def grown(

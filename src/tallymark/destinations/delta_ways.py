@@ -17,6 +17,7 @@ from tallymark.destinations.contract import Way
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
+from tallymark.destinations.spark_relations import key_ranges
 from tallymark.destinations.spark_sql import quoted
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 
@@ -43,29 +44,40 @@ class Target:
 
 
 def choose_way(labelled: Labelled) -> Way:
+    return possible_ways(labelled)[0]
+
+
+def possible_ways(labelled: Labelled) -> tuple[Way, ...]:
+    """The cheapest first."""
     match labelled.plan.shape:
         case Append():
-            return Way("append", "every row is added")
+            return (Way("append", "every row is added"),)
         case ReplaceTable() | Merge(anew=True):
-            return Way("overwrite", "the whole table is replaced")
+            return (Way("overwrite", "the whole table is replaced"),)
         case ReplaceSlices():
-            return Way("replace slices", "whole slices of the table are replaced")
+            return (Way("replace slices", "whole slices of the table are replaced"),)
         case Merge():
-            return _way_to_merge(labelled)
+            return _ways_to_merge(labelled)
 
 
-def _way_to_merge(labelled: Labelled) -> Way:
+def _ways_to_merge(labelled: Labelled) -> tuple[Way, ...]:
     counts = labelled.counts
     if counts.changes == 0:
-        return Way("skip", "no row changes, so the commit carries only the marker")
-    if counts.updated == counts.closed == counts.deleted == 0:
-        return Way("append new", "every change is a key that the table does not have")
+        return (Way("skip", "no row changes, so the commit carries only the marker"),)
+    append_new = Way("append new", "every change is a key that the table does not have")
+    if labelled.plan.current is None:
+        return (append_new,)
     if counts.deleted:
-        return Way("merge", "rows go")
+        return (Way("merge", "rows go"),)
     if labelled.null_matches:
-        return Way("merge", "rows without a whole key change")
+        return (Way("merge", "rows without a whole key change"),)
     why_not = _why_not_replaced(labelled.plan)
-    return Way("merge", why_not) if why_not else Way("replace rows", "rows change and none go")
+    ways: tuple[Way, ...] = (Way("merge", why_not or "rows change"),)
+    if not why_not:
+        ways = (Way("replace rows", "rows change and none go"), *ways)
+    if counts.updated == counts.closed == 0:
+        ways = (append_new, *ways)
+    return ways
 
 
 def _why_not_replaced(plan: Plan) -> str:
@@ -74,7 +86,8 @@ def _why_not_replaced(plan: Plan) -> str:
     knows no quotes. Empty: it can be taken."""
     assert isinstance(plan.shape, Merge)  # noqa: S101
     keys = {key.casefold() for key in plan.shape.match}
-    if plan.current is None or plan.current.properties.get("delta.enableChangeDataFeed") == "true":
+    assert plan.current is not None  # noqa: S101
+    if plan.current.properties.get("delta.enableChangeDataFeed") == "true":
         return "the change data feed is to show updates"
     if any(column.name.casefold() in keys and column.type in _FRACTIONAL for column in plan.columns):
         return "a key is a float or double"
@@ -131,6 +144,8 @@ def _merge(labelled: Labelled, target: Target) -> None:
     names = [column.name for column in plan.columns]
     equals = "<=>" if labelled.null_matches else "="
     on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
+    if labelled.repair is None and not labelled.null_matches and (near := key_ranges(plan, plan.shape, "t.")):
+        on = f"{near} AND {on}"
     statement = f"""
         MERGE INTO {target.sql} AS t
         USING {_SOURCE} AS s ON s.{MATCHES} AND {on}

@@ -126,14 +126,19 @@ class Relations:
         return replace(self, current=rows, current_view="tm_near")
 
     def _in_range(self, merge: Merge) -> DataFrame:
-        """Said as literals, so that files which cannot hold the batch's keys are not even opened."""
-        within = {name.casefold() for name in merge.within}
-        ranges = [
-            f"{quoted(found.column)} BETWEEN {found.low} AND {found.high}"
-            for found in self.plan.key_ranges
-            if found.column.casefold() in within
-        ]
-        return self.current.where(" AND ".join(ranges)) if ranges else self.current
+        ranges = key_ranges(self.plan, merge)
+        return self.current.where(ranges) if ranges else self.current
+
+
+def key_ranges(plan: Plan, merge: Merge, alias: str = "") -> str:
+    """Where the batch's keys are, said as literals, so that files of the table which cannot hold them are not
+    even opened. Empty: unknown, or rows with other keys matter too."""
+    within = {name.casefold() for name in merge.within}
+    return " AND ".join(
+        f"{alias}{quoted(found.column)} BETWEEN {found.low} AND {found.high}"
+        for found in plan.key_ranges
+        if found.column.casefold() in within
+    )
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:
