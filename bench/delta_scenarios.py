@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 import by_hand
 import tallymark as tm
@@ -106,9 +107,8 @@ def delivered_again(table_rows: int, batch_rows: int):
         def file(number: int) -> Path:
             if number == 0:
                 return first
-            return one_file(
-                spark.read.parquet(str(first)).orderBy(f"xxhash64(id, {number})"), place / f"again-{number}"
-            )
+            shuffled = spark.read.parquet(str(first)).orderBy(F.expr(f"xxhash64(id, {number})"))
+            return one_file(shuffled, place / f"again-{number}")
 
         job = upsert(table_rows, batch_rows)(bench, place)
         return Job(job.start, file, job.settings, {HAND: by_hand.upsert})

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -35,30 +37,30 @@ SCATTERED = {  # scenario → rows of its table, peers that do the same, bounds 
 }
 
 
-def results(engine: Engine, folder: Path, *, full: bool, wanted: Callable[[str], bool]) -> Iterator[Result]:
+Measure = Callable[[], Result]
+
+
+def scenarios(engine: Engine, folder: Path, *, full: bool) -> Iterator[tuple[str, Measure]]:
     bench = Bench(engine, folder, REPETITIONS)
     for scenario, make in [*SCENARIOS, *(LARGE if full else [])]:
-        if not wanted(scenario.name):
-            continue
-        found = bench.measure(scenario, make)
+        measure = partial(bench.measure, scenario, make)
         if scenario.name in SCATTERED:
-            found = _with_peers(engine, folder, found, *SCATTERED[scenario.name])
-        yield found
-    if wanted("PostgreSQL"):
-        yield postgres_upsert(engine, folder, REPETITIONS, 500_000)
+            measure = partial(_with_peers, engine, folder, measure, *SCATTERED[scenario.name])
+        yield scenario.name, measure
+    yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000)
     for kind in ("sqlite", "duckdb"):
-        if wanted(f"cdc {kind}"):
-            yield feed_into(engine, folder, REPETITIONS, kind, 50_000)
+        yield f"cdc {kind}", partial(feed_into, engine, folder, REPETITIONS, kind, 50_000)
 
 
 def _with_peers(
     engine: Engine,
     folder: Path,
-    found: Result,
+    measure: Measure,
     table_rows: int,
     peers: tuple[str, ...],
     bounds: tuple[Bound, ...],
 ) -> Result:
+    found = measure()
     timed, why_not = upsert_by_peers(engine, folder, REPETITIONS, table_rows, 100_000, peers)
     scenario = replace(found.scenario, bounds=found.scenario.bounds + bounds)
     return replace(found, scenario=scenario, sides={**found.sides, **timed}, not_measured=why_not)
@@ -87,10 +89,16 @@ def main() -> None:
     report = Report.load()
     folder = Path(tempfile.mkdtemp(prefix="tallymark-bench-"))
     started = time.monotonic()
+    failed: list[str] = []
     try:
         engine = start_engine(DRIVER_MEMORY, folder / "home")
-        for result in results(engine, folder, full=given.full, wanted=wanted):
-            report.add_result(result)
+        for name, measure in scenarios(engine, folder, full=given.full):
+            if wanted(name):
+                try:
+                    report.add_result(measure())
+                except Exception:  # the others are still worth their time
+                    failed.append(name)
+                    traceback.print_exc()
         for point in grown(engine, folder, full=given.full, wanted=wanted):
             report.add_point(point)
         if wanted("known files"):
@@ -99,6 +107,8 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         report.save(machine(), time.monotonic() - started)
+    if failed:
+        sys.exit(f"failed: {'; '.join(failed)}")
 
 
 def _is_wanted(only: list[str], name: str) -> bool:
