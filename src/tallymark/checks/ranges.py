@@ -13,6 +13,7 @@ from tallymark.model.sql_text import literal, quoted
 from tallymark.model.table import Column, find_column
 
 _LONGEST_TEXT = 200
+_LARGEST = (1 << 63) - 1
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 
 
@@ -60,6 +61,16 @@ class KeySpread:
             highs = [row[f"_tm_max_{at}"] for row in groups if row[f"_tm_max_{at}"] is not None]
             if not lows or len(str(min(lows))) + len(str(max(highs))) > _LONGEST_TEXT:
                 continue
+            low, high = min(lows), max(highs)
+            if column.type in _WHOLE_NUMBERS:
+                low, high = _rounded(low, high)
             as_literal = _KINDS[column.type].literal
-            found.append(KeyRange(column.name, as_literal(min(lows)), as_literal(max(highs))))
+            found.append(KeyRange(column.name, as_literal(low), as_literal(high)))
         return tuple(found)
+
+
+def _rounded(low: int, high: int) -> tuple[int, int]:
+    """Wider by at most an eighth on each side. Spark writes numbers into the code that it compiles for a
+    query: with the exact ends, every load would compile it again."""
+    step = 1 << max(0, (high - low).bit_length() - 4)
+    return low // step * step, min(-(-high // step) * step, _LARGEST)

@@ -246,7 +246,7 @@ def tally_merge(
     if count_table:
         counted.append(_line("table", relations.current))
     for position, refusal in enumerate(merge.refusals):
-        counted.append(_line("refused", near.run(refusal.found).limit(1), str(position)))
+        counted.append(_line("refused", near.run(refusal.found), str(position)))
     if find_duplicates:
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
     if merge.tombstones is not None:

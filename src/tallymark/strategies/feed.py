@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from tallymark.model.plan import INCOMING, Refusal, Tombstones
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation
 from tallymark.model.table import Column, find_column, is_provenance
 from tallymark.strategies.sql import comparable, name, names, parse, resolved, text
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_A_DAY = timedelta(days=1)
 
 
 def is_kind(feed: CdcSettings, *operations: Operation, table: str = "") -> str:
@@ -40,8 +43,15 @@ def tombstones_of(
             for c in columns
         )
         new += f" UNION ALL SELECT {values} FROM {name(INCOMING)} WHERE {is_kind(feed, Operation.TRUNCATE)}"
-    forget_before = as_of - timedelta(days=feed.tombstone_days)
-    return Tombstones(tuple(columns), parse(new), forget_before)
+    return Tombstones(tuple(columns), parse(new), forget_before(as_of, feed.tombstone_days))
+
+
+def forget_before(as_of: datetime, days: float) -> datetime:
+    """Deletes are remembered for that long, or up to 1/32 longer: a moment that many loads have in common
+    need not be compiled into the query of each."""
+    retention = timedelta(days=days)
+    since = as_of - retention - _EPOCH
+    return _EPOCH + since - since % (retention / 32) if retention >= _A_DAY else _EPOCH + since
 
 
 def equal_sequences(settings: MergeSettings, feed: CdcSettings, given: Sequence[Column]) -> Refusal:

@@ -35,7 +35,19 @@ def test_every_key_is_in_its_range(spark: SparkSession, kind: str) -> None:
     tight = [f"CAST({value} AS {kind}) IN ({found.low}, {found.high})" for value in VALUES[kind]]
     answers = spark.sql(f"SELECT {', '.join(inside + tight)}").collect()[0]
     assert all(answers[: len(inside)])
-    assert sum(answers[len(inside) :]) == 2  # no wider than it must be
+    if kind not in ("bigint", "tinyint"):
+        assert sum(answers[len(inside) :]) == 2  # no wider than it must be
+
+
+@pytest.mark.parametrize(
+    ("keys", "low", "high"),
+    [((17, 229_999), 0, 229_376 + 16_384), ((4, 239_999), 0, 245_760), ((5, 5), 5, 5), ((-3, 4), -3, 4)],
+)
+def test_numbers_are_rounded_so_that_loads_have_ranges_in_common(
+    keys: tuple[int, int], low: int, high: int
+) -> None:
+    found = KeySpread.of(["k"], [Column("k", "bigint")]).ranges([Row(_tm_min_0=keys[0], _tm_max_0=keys[1])])
+    assert found == (KeyRange("k", f"{low}L", f"{high}L"),)
 
 
 def test_kinds_without_one_order_for_all_have_no_range() -> None:
