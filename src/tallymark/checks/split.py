@@ -30,8 +30,7 @@ _FIRST, _RECORDS, _BEFORE = "_tm_first", "_tm_records", "_tm_before"  # of a spl
 
 @dataclass(frozen=True)
 class Checked:
-    """Valid inside `split` only: both frames read the persisted rows. `per_file` has the files with bad
-    rows."""
+    """Valid inside `split` only. `per_file` has the files with bad rows."""
 
     judged: DataFrame  # every record of the source
     good: DataFrame
@@ -56,22 +55,24 @@ def split(
     unique_key: Sequence[str] = (),
     *,
     collect: bool = False,
+    keep: bool = True,
 ) -> Iterator[Checked]:
     """Raises TooManyBadRows. Every later step reads the rows that are persisted or collected here, so the
-    source is read once, and what was counted is what is written. Only where rows that were to be collected
-    are bad, it is read again."""
+    source is read once, and what was counted is what is written. It is read again where rows that were to be
+    collected are bad, and where they are not to be kept: then whoever calls knows that it stays the same."""
     rows = collect_good(conformed) if collect else None
     if rows is not None:
         good = conformed.frame.drop(PROBLEMS, RAW)
         yield Checked(conformed.frame, good, rows.num_rows, 0, {}, conformed.source, collected=rows)
         return
-    frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK)
+    frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK) if keep else conformed.frame
     try:
         checked = _checked(frame, conformed.source, KeySpread.of(unique_key, conformed.columns))
         _check_limits(checked, limits, files)
         yield checked
     finally:
-        frame.unpersist()
+        if keep:
+            frame.unpersist()
 
 
 def bad_rows(checked: Checked, limit: int) -> list[BadRow]:

@@ -147,7 +147,10 @@ def _whole_rows(relations: Relations) -> Labelled:
             removed = table.alias("c").join(slices.alias("i"), same_match("c", "i", columns), "left_semi")
     if plan.creates_table:
         removed = None
-    seen = tally(relations, rows, count_table=_counts_table(plan), removed=removed)
+    if relations.incoming_rows is not None and removed is None and not _counts_table(plan):
+        seen = Tally(relations.incoming_rows, 0)
+    else:
+        seen = tally(relations, rows, count_table=_counts_table(plan), removed=removed)
     counts = Counts(inserted=seen.total, deleted=seen.removed, total=seen.total)
     return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 

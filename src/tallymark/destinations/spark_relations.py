@@ -79,7 +79,7 @@ class Relations:
     def _read_several_times(self) -> frozenset[str]:
         """Steps by their names, which mean the same in all queries of a plan."""
         assert isinstance(self.plan.shape, Merge)  # noqa: S101
-        queries = [self.plan.shape.labels, *(refusal.found for refusal in self.plan.shape.refusals)]
+        queries = [_labels(self.plan.shape), *(refusal.found for refusal in self.plan.shape.refusals)]
         counts = [Counter(table.name for table in query.find_all(exp.Table)) for query in queries]
         return frozenset(name for count in counts for name, reads in count.items() if reads > 1)
 
@@ -99,7 +99,7 @@ class Relations:
         idle = f"{LABEL} IN ({literals(_IDLE)})"
         value = "{}" if self._is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
         written = [_cast(value.format(quoted(column.name)), column) for column in self.plan.columns]
-        return self.kept(self.run(merge.labels).selectExpr(*written, LABEL, FROM_BATCH))
+        return self.kept(self.run(_labels(merge)).selectExpr(*written, LABEL, FROM_BATCH))
 
     def kept(self, frame: DataFrame) -> DataFrame:
         """Computed once."""
@@ -128,6 +128,10 @@ class Relations:
     def _in_range(self, merge: Merge) -> DataFrame:
         ranges = key_ranges(self.plan, merge)
         return self.current.where(ranges) if ranges else self.current
+
+
+def _labels(merge: Merge) -> exp.Query:
+    return merge.full_join or merge.labels
 
 
 def key_ranges(plan: Plan, merge: Merge, alias: str = "") -> str:
@@ -240,7 +244,9 @@ def tally_merge(
     find_duplicates: bool,
     removed: DataFrame | None = None,
 ) -> Tally:
-    counted = [_label_lines(rows, merge.match), _line("total", relations.incoming)]
+    counted = [_label_lines(rows, merge.match)]
+    if relations.incoming_rows is None:
+        counted.append(_line("total", relations.incoming))
     if removed is not None:
         counted.append(_line("removed", removed))
     if count_table:
@@ -251,7 +257,8 @@ def tally_merge(
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
     if merge.tombstones is not None:
         counted.append(_line("tombstones", near.run(merge.tombstones.new)))
-    return _collected(counted)
+    seen = _collected(counted)
+    return seen if relations.incoming_rows is None else replace(seen, total=relations.incoming_rows)
 
 
 def duplicate_rows(keys: DataFrame) -> tuple[int, int]:

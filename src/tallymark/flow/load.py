@@ -16,7 +16,7 @@ from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.destinations.spark_sql import exact_timestamp, planned_for
-from tallymark.errors import CheckError, GuardTripped, SourceError, TallymarkError
+from tallymark.errors import CheckError, FileChanged, GuardTripped, SourceError, TallymarkError
 from tallymark.flow import staged
 from tallymark.flow.job import Job
 from tallymark.flow.pins import pin_of
@@ -41,11 +41,13 @@ from tallymark.model.table import (
 )
 from tallymark.sources.discover import recheck
 from tallymark.sources.envelope import unwrap
+from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
 from tallymark.strategies.build import build_plan
 from tallymark.strategies.history import history_of, keeps_history
 from tallymark.strategies.needs import effective
 
+_TOO_LARGE_TO_KEEP = 16 << 20  # bytes
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 
@@ -68,6 +70,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         strategy = str(plan.settings.strategy)
         marker = Marker.of(batch, fence, strategy, counts, unique_by=plan.unique_by, watermark=watermark)
         commit = prepared.commit(marker)
+        warnings += _changed_meanwhile(job, batch)
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -99,7 +102,9 @@ def prepared_batch(
         collect = staged.can_collect(job, batch, rows.columns)
         with (
             planned_for(job.spark, size_bytes=_size(batch)),
-            split(rows, job.task.limits, batch.files, keys, collect=collect) as checked,
+            split(
+                rows, job.task.limits, batch.files, keys, collect=collect, keep=not _is_read_again(job, batch)
+            ) as checked,
         ):
             job.tell(Step.PLAN, f"planning {checked.total} rows")
             plan = build_plan(
@@ -114,6 +119,14 @@ def prepared_batch(
             )
             with staged.prepare(job, batch, plan, rows, checked, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
+
+
+def _is_read_again(job: Job, batch: Batch) -> bool:
+    """Large files of columns are faster to read twice than to keep. Labels and stages are made of them before
+    the files are looked at once more (`recheck`); only what goes into the table as it is, is read by the
+    commit itself, so that it is looked at again after it."""
+    size = _size(batch) or 0
+    return size >= _TOO_LARGE_TO_KEEP and format_of(job.task.files, batch.files) in COLUMNAR
 
 
 def _is_refresh(batch: Batch) -> bool:
@@ -220,6 +233,18 @@ def warnings_of(plan: Plan, prepared: Prepared) -> tuple[str, ...]:
         f"{plan.table}: {found.rows} duplicate rows of {found.keys} keys are removed "
         f"({'; '.join([*keys, *more])})",
     )
+
+
+def _changed_meanwhile(job: Job, batch: Batch) -> tuple[str, ...]:
+    if not _is_read_again(job, batch):
+        return ()
+    try:
+        recheck(batch.files, job.task.root, lambda: job.spark)
+    except FileChanged as changed:
+        return (f"{changed.path}: changed while its rows were written: look at them, or restore the table",)
+    except Exception as error:  # the rows are committed: not to know must not look like a failed load
+        return (f"whether files changed while their rows were written is not known: {error}",)
+    return ()
 
 
 def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:

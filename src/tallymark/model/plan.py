@@ -109,6 +109,7 @@ class Merge:
     refusals: tuple[Refusal, ...] = ()
     tombstones: Tombstones | None = None
     within: tuple[str, ...] = ()  # of the table, the queries look only at rows that equal the batch in these
+    full_join: exp.Query | None = None  # `labels` by one join both ways, for engines that are fast at it
     anew: bool = False  # labelled as though the table were empty, which becomes the inserted rows
 
 

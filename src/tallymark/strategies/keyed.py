@@ -63,29 +63,46 @@ def merge_by_key(
 ) -> Merge:
     keys = settings.unique_key
     order = resolved(given, declared_order(settings))
+    values, label = _written(given, written), _label(settings, order, given, current)
     labels = f"""
-        SELECT {_written(given, written, current)},
-               {_label(settings, order, given, current)} AS {name(LABEL)},
-               TRUE AS {name(FROM_BATCH)}
-        FROM (
-          SELECT *, ROW_NUMBER() OVER (
-            PARTITION BY {names(keys)} ORDER BY {latest_first([*order, *POSITION])}
-          ) AS {name(_RANK)}
-          FROM {name(INCOMING)}
-        ) AS i
-        LEFT JOIN (SELECT *, TRUE AS {name(_PRESENT)} FROM {name(CURRENT)}) AS c
-          ON {name(_RANK, "i")} = 1 AND {same_key(keys, "i", "c")}
+        SELECT {values}, CASE {label} END AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
+        FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS c ON {_meets(keys)}
     """
+    full_join = None
     sees_missing = ALLOWED[settings.strategy].missing is Label.DELETE
     if sees_missing:
         labels += f" UNION ALL {_missing(keys, written, current)}"
+        full_join = parse(f"""
+            SELECT {_written(given, written, current, or_missing=True)},
+                   CASE WHEN {name(_RANK, "i")} IS NULL THEN '{Label.DELETE}' {label} END AS {name(LABEL)},
+                   {name(_RANK, "i")} IS NOT NULL AS {name(FROM_BATCH)}
+            FROM {_ranked(keys, order)} AS i FULL JOIN {_present()} AS c ON {_meets(keys)}
+        """)
     return Merge(
         match=keys,
         labels=parse(labels),
+        full_join=full_join,
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
         within=() if sees_missing else keys,
     )
+
+
+def _ranked(keys: Sequence[str], order: Sequence[Column]) -> str:
+    return f"""(
+        SELECT *, ROW_NUMBER() OVER (
+          PARTITION BY {names(keys)} ORDER BY {latest_first([*order, *POSITION])}
+        ) AS {name(_RANK)}
+        FROM {name(INCOMING)}
+    )"""
+
+
+def _present() -> str:
+    return f"(SELECT *, TRUE AS {name(_PRESENT)} FROM {name(CURRENT)})"
+
+
+def _meets(keys: Sequence[str]) -> str:
+    return f"{name(_RANK, 'i')} = 1 AND {same_key(keys, 'i', 'c')}"
 
 
 def declared_order(settings: MergeSettings) -> tuple[str, ...]:
@@ -106,20 +123,33 @@ def _label(
         stale = f"WHEN {older(held, 'i', 'c')} THEN '{Label.SKIP}'"
     differs = any_differs(compared(settings, given), "i", "c", current) if settings.skip_unchanged else "TRUE"
     return f"""
-        CASE WHEN {name(_RANK, "i")} > 1 THEN '{Label.SKIP}'
-             WHEN {name(_PRESENT, "c")} IS NULL THEN '{allowed.new}'
-             {stale}
-             WHEN {differs} THEN '{allowed.changed}'
-             ELSE '{Label.UNCHANGED}' END
+        WHEN {name(_RANK, "i")} > 1 THEN '{Label.SKIP}'
+        WHEN {name(_PRESENT, "c")} IS NULL THEN '{allowed.new}'
+        {stale}
+        WHEN {differs} THEN '{allowed.changed}'
+        ELSE '{Label.UNCHANGED}'
     """
 
 
-def _written(given: Sequence[Column], written: Sequence[Column], current: TableShape | None) -> str:
-    """A column that the batch does not have keeps the table's value, so every written row is whole."""
-    return ", ".join(
-        f"{name(c.name, 'c' if find_column(given, c.name) is None else 'i')} AS {name(c.name)}"
-        for c in written
-    )
+def _written(
+    given: Sequence[Column],
+    written: Sequence[Column],
+    current: TableShape | None = None,
+    *,
+    or_missing: bool = False,
+) -> str:
+    """A column that the batch does not have keeps the table's value, so every written row is whole; so is
+    one that only the table has."""
+
+    def value(column: Column) -> str:
+        mine, theirs = name(column.name, "i"), name(column.name, "c")
+        if find_column(given, column.name) is None:
+            return theirs
+        if or_missing and in_table(current, column.name):
+            return f"CASE WHEN {name(_RANK, 'i')} IS NULL THEN {theirs} ELSE {mine} END"
+        return mine
+
+    return ", ".join(f"{value(column)} AS {name(column.name)}" for column in written)
 
 
 def _missing(keys: Sequence[str], written: Sequence[Column], current: TableShape | None) -> str:

@@ -28,6 +28,7 @@ READERS: dict[Format, Callable[[Request], DataFrame | None]] = {
 }
 
 # Formats whose bytes are characters: only there can a row fail to decode.
+COLUMNAR = frozenset({Format.PARQUET, Format.ORC})
 TEXTUAL = frozenset({Format.CSV, Format.NDJSON, Format.JSON, Format.XML, Format.TEXT, Format.FIXED_WIDTH})
 
 _EXTENSIONS = {
