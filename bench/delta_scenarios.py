@@ -263,3 +263,13 @@ SCENARIOS = [
 ]
 
 LARGE = [bounded("upsert 100k into 30M, scattered keys", upsert(30_000_000, 100_000), (HAND, 0.35))]
+
+# Small loads of every kind: what the sides share is compiled before anything is measured.
+WARMING = [
+    bounded("upsert", upsert(20_000, 1_000)),
+    bounded("full_merge", full_merge(20_000, 0.01)),
+    bounded("scd2", scd2(20_000, 1_000, 0.2)),
+    bounded("cdc", cdc(20_000, 1_000, 0.1)),
+    bounded("snapshot", snapshot(20_000, 30)),
+    bounded("append", append(1_000)),
+]

@@ -23,7 +23,7 @@ _HEAD = """# Benchmarks
 
 Made by `make bench` (and `make bench-full`, which goes to 30M rows): do not edit. Every scenario runs
 Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share one
-process and take turns after a warm-up; the figure is the median of {repetitions} loads each, whole: with
+process and take turns after small loads of every kind and one more each; the figure is the median of {repetitions} loads each, whole: with
 marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a plain MERGE on Spark's and Delta's
 default settings with deletion vectors; `best recipe` is what their documentation advises, on Tallymark's own
 settings. Other tools run in a process and environment of their own.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import growth
 import known_files
-from delta_scenarios import LARGE, SCENARIOS, Bench
+from delta_scenarios import LARGE, SCENARIOS, WARMING, Bench
 from machine import machine
 from peer_scenarios import PEERS, upsert_by_peers
 from report import Report
@@ -92,6 +92,8 @@ def main() -> None:
     failed: list[str] = []
     try:
         engine = start_engine(DRIVER_MEMORY, folder / "home")
+        for scenario, make in WARMING:
+            Bench(engine, folder, REPETITIONS).measure(scenario, make)
         for name, measure in scenarios(engine, folder, full=given.full):
             if wanted(name):
                 try:
