@@ -18,6 +18,7 @@ PEERS = {
     "fsspeckit": ("fsspeckit_merge", ""),
 }
 _LIMIT_SECONDS = 400
+_SLOW = {"fsspeckit"}  # a minute or more for each load: measured once, after its warm-up
 
 
 def upsert_by_peers(
@@ -30,13 +31,14 @@ def upsert_by_peers(
     start_rows(engine.ours, table_rows).write.parquet(str(place / "start"))
     batches = Batches(engine.ours, place, table_rows, batch_rows)
     files = [batches.file(number) for number in range(repetitions + WARM_UPS)]
-    expected = _expected(engine, place / "start", files)
     timed, not_measured = {}, {}
     for name in peers:
         peer, destination = PEERS[name]
+        given = files[: WARM_UPS + 1] if name in _SLOW else files
+        expected = _expected(engine, place / "start", given)
         work = place / name.replace(" ", "-")
         found = run_peer(
-            peer, work, place / "start", files, destination=destination, limit_seconds=_LIMIT_SECONDS
+            peer, work, place / "start", given, destination=destination, limit_seconds=_LIMIT_SECONDS
         )
         shutil.rmtree(work, ignore_errors=True)
         if found.not_measured:

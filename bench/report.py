@@ -23,10 +23,10 @@ _HEAD = """# Benchmarks
 
 Made by `make bench` (and `make bench-full`, which goes to 30M rows): do not edit. Every scenario runs
 Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share one
-process and take turns after small loads of every kind and one more each; the figure is the median of {repetitions} loads each, whole: with
-marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a plain MERGE on Spark's and Delta's
-default settings with deletion vectors; `best recipe` is what their documentation advises, on Tallymark's own
-settings. Other tools run in a process and environment of their own.
+process and take turns, after small loads of every kind and a warm-up of their own; the figure is the median
+of {repetitions} loads each, whole: with marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a
+plain MERGE on Spark's and Delta's default settings with deletion vectors; `best recipe` is what their
+documentation advises, on Tallymark's own settings. Other tools run in a process and environment of their own.
 A ratio below 1 means that Tallymark is faster.
 """
 
@@ -55,24 +55,32 @@ class Report:
         self.figures.setdefault("scenarios", {})[scenario.name] = found
         told = ", ".join(f"{name} {side['median']} s" for name, side in sides.items())
         verdicts = ", ".join(f"{b['ratio']} of {b['against']} (at most {b['at_most']})" for b in bounds)
-        print(f"{scenario.name}: {told}; {verdicts}", flush=True)
+        self._tell(f"{scenario.name}: {told}; {verdicts}")
 
     def add_point(self, point: Point) -> None:
         found = self.figures.setdefault("growth", {}).setdefault(point.what, {}).setdefault(point.side, {})
         found[str(point.size)] = _rounded(point.seconds)
-        print(f"{point.what} {point.size:,}: {point.side} {point.seconds:.2f} s", flush=True)
+        self._tell(f"{point.what} {point.size:,}: {point.side} {point.seconds:.2f} s")
 
     def add_known_files(self, found: KnownFiles) -> None:
         self.figures.setdefault("known_files", {})[str(found.known)] = asdict(found)
-        print(f"{found.known:,} known files: {asdict(found)}", flush=True)
+        self._tell(f"{found.known:,} known files: {asdict(found)}")
 
     def save(self, machine: dict[str, str], seconds: float) -> None:
         self.figures["machine"] = machine
         self.figures["measured_at"] = datetime.now(UTC).date().isoformat()
         self.figures["seconds"] = round(seconds)
-        FIGURES.write_text(json.dumps(self.figures, indent=2) + "\n", "utf-8")
+        self._write()
         plots = _plot()
         PAGE.write_text(page(self.figures, plots), "utf-8")
+
+    def _tell(self, line: str) -> None:
+        """Written at once: the run takes long, and may be stopped."""
+        print(line, flush=True)
+        self._write()
+
+    def _write(self) -> None:
+        FIGURES.write_text(json.dumps(self.figures, indent=2) + "\n", "utf-8")
 
 
 def page(figures: dict[str, Any], plots: list[str]) -> str:
@@ -92,10 +100,9 @@ def page(figures: dict[str, Any], plots: list[str]) -> str:
         for side, why in found["not_measured"].items()
     ]
     parts += ["\n".join(missing) + "\n"] if missing else []
-    parts += [
-        "## Growth\n",
-        *(_growth_table(what, sides) for what, sides in figures.get("growth", {}).items()),
-    ]
+    if figures.get("growth") or figures.get("known_files"):
+        parts.append("## Growth\n")
+    parts += [_growth_table(what, sides) for what, sides in figures.get("growth", {}).items()]
     if figures.get("known_files"):
         parts += ["### Known files\n", _known_files_table(figures["known_files"])]
     parts += [f"![{name}](benchmarks/{name}.svg)\n" for name in plots]

@@ -93,14 +93,15 @@ def main() -> None:
     try:
         engine = start_engine(DRIVER_MEMORY, folder / "home")
         for scenario, make in WARMING:
-            Bench(engine, folder, REPETITIONS).measure(scenario, make)
+            Bench(engine, folder, 1).measure(scenario, make)
         for name, measure in scenarios(engine, folder, full=given.full):
-            if wanted(name):
-                try:
-                    report.add_result(measure())
-                except Exception:  # the others are still worth their time
-                    failed.append(name)
-                    traceback.print_exc()
+            if not wanted(name):
+                continue
+            try:
+                report.add_result(measure())
+            except Exception:  # the others are still worth their time
+                failed.append(name)
+                traceback.print_exc()
         for point in grown(engine, folder, full=given.full, wanted=wanted):
             report.add_point(point)
         if wanted("known files"):
