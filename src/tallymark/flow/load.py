@@ -25,7 +25,7 @@ from tallymark.flow.transform import transformed
 from tallymark.flow.watermarks import watermark_after
 from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, SourceFile
 from tallymark.model.marker import Marker
-from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Step
 from tallymark.model.settings import MergeSettings, Strategy
@@ -70,7 +70,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         strategy = str(plan.settings.strategy)
         marker = Marker.of(batch, fence, strategy, counts, unique_by=plan.unique_by, watermark=watermark)
         commit = prepared.commit(marker)
-        warnings += _changed_meanwhile(job, batch)
+        warnings += _changed_meanwhile(job, batch, plan)
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,
@@ -235,8 +235,9 @@ def warnings_of(plan: Plan, prepared: Prepared) -> tuple[str, ...]:
     )
 
 
-def _changed_meanwhile(job: Job, batch: Batch) -> tuple[str, ...]:
-    if not _is_read_again(job, batch):
+def _changed_meanwhile(job: Job, batch: Batch, plan: Plan) -> tuple[str, ...]:
+    """Only where the commit itself has read the files: labels were made before."""
+    if isinstance(plan.shape, Merge) or not _is_read_again(job, batch):
         return ()
     try:
         recheck(batch.files, job.task.root, lambda: job.spark)

@@ -61,8 +61,9 @@ def test_a_file_that_changes_before_the_write_is_not_written(
     assert not (file.parent / "table").exists()
 
 
-def test_a_file_that_changes_while_it_is_written_is_told(
-    spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("strategy", "told"), [("append_only", 1), ("upsert", 0)])
+def test_a_file_that_changes_while_the_commit_reads_it_is_told(
+    spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, told: int
 ) -> None:
     commit = DeltaPrepared.commit
 
@@ -72,5 +73,8 @@ def test_a_file_that_changes_while_it_is_written_is_told(
         return done
 
     monkeypatch.setattr(DeltaPrepared, "commit", changes)
-    receipt = tm.merge(file, file.parent / "table", strategy="append_only", spark=spark)
-    assert [str(file) in warning and "changed while" in warning for warning in receipt.warnings] == [True]
+    key = {"unique_key": "id"} if strategy == "upsert" else {}
+    receipt = tm.merge(file, file.parent / "table", strategy=strategy, spark=spark, **key)  # type: ignore[arg-type]
+    assert [str(file) in warning and "changed while" in warning for warning in receipt.warnings] == [
+        True
+    ] * told

@@ -27,8 +27,8 @@ READERS: dict[Format, Callable[[Request], DataFrame | None]] = {
     Format.EXCEL: excel.read,
 }
 
+COLUMNAR = frozenset({Format.PARQUET, Format.ORC})  # faster to read again than to keep
 # Formats whose bytes are characters: only there can a row fail to decode.
-COLUMNAR = frozenset({Format.PARQUET, Format.ORC})
 TEXTUAL = frozenset({Format.CSV, Format.NDJSON, Format.JSON, Format.XML, Format.TEXT, Format.FIXED_WIDTH})
 
 _EXTENSIONS = {

@@ -31,8 +31,6 @@ from tallymark.sources.plain_lines import has_plain_lines
 
 # Spark makes NULL of what equals this; with its own default, "", a quoted empty text would be lost.
 _NULL = "\ue000tallymark-null\ue001"
-
-
 _NOT_ABOUT_LINES = {"header", "sep", "delimiter"}
 
 
