@@ -48,6 +48,8 @@ from tallymark.model.table import Column, TableShape
 # Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
 DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
 
+_FORGOTTEN: dict[str, datetime] = {}  # table key → before when its tombstones were removed by this process
+
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -99,7 +101,6 @@ class DeltaDestination:
         self._frames: dict[tuple[str, bool], tuple[int, DataFrame]] = {}  # of the last version that was read
         self._claimed_at: dict[str, tuple[str | None, int]] = {}  # id and version that `applied` has seen
         self._forget_before: dict[str, datetime] = {}  # tables whose old tombstones are still to be removed
-        self._forgot: set[str] = set()
 
     @property
     def _spark(self) -> SparkSession:
@@ -291,11 +292,12 @@ class DeltaDestination:
         return place.valid(wanted, self._markers(plan.table))
 
     def _forget_old_tombstones(self, table: str) -> None:
-        """Once for each process: looking costs more than keeping a few too many."""
-        before = self._forget_before.get(table)
-        if before is not None and table not in self._forgot:
-            self._forgot.add(table)
+        """Once for each moment that a process meets (plans round them): looking costs more than keeping a few
+        too many."""
+        before, key = self._forget_before.get(table), self.table_key(table)
+        if before is not None and _FORGOTTEN.get(key) != before:
             DeltaTombstones(self._spark, self._detail(table).location).forget(before)
+            _FORGOTTEN[key] = before
 
     def _target(self, plan: Plan) -> Target:
         table = plan.table

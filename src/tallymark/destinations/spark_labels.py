@@ -210,14 +210,16 @@ def _merge_counts(seen: Tally, repair: Repair | None) -> Counts:
 
 
 def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
-    for position in seen.refused:
-        refusal = merge.refusals[position]
+    for refusal in merge.refusals:
+        if refusal.shows_as is not None and not seen.of(refusal.shows_as):
+            continue
         found = [row.asDict() for row in relations.run(refusal.found).limit(_SAMPLE).collect()]
-        raise TiedRows(
-            f"{relations.plan.table}: {refusal.message}: {_named(found)}",
-            hint=refusal.hint,
-            facts={"keys": found},
-        )
+        if found:
+            raise TiedRows(
+                f"{relations.plan.table}: {refusal.message}: {_named(found)}",
+                hint=refusal.hint,
+                facts={"keys": found},
+            )
 
 
 def _find_duplicates(relations: Relations, merge: Merge, seen: Tally) -> Repair:

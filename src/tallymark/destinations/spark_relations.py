@@ -79,9 +79,8 @@ class Relations:
     def _read_several_times(self) -> frozenset[str]:
         """Steps by their names, which mean the same in all queries of a plan."""
         assert isinstance(self.plan.shape, Merge)  # noqa: S101
-        queries = [_labels(self.plan.shape), *(refusal.found for refusal in self.plan.shape.refusals)]
-        counts = [Counter(table.name for table in query.find_all(exp.Table)) for query in queries]
-        return frozenset(name for count in counts for name, reads in count.items() if reads > 1)
+        reads = Counter(table.name for table in _labels(self.plan.shape).find_all(exp.Table))
+        return frozenset(name for name, number in reads.items() if number > 1)
 
     def _step(self, name: str, query: exp.Query) -> str:
         """Spark puts a step of a query into every place that reads it, so that a step of steps is planned
@@ -217,7 +216,6 @@ class Tally:
     by_label: dict[str, int] = field(default_factory=dict)
     labelled: int = 0  # labels of rows that the batch brought
     null_matches: int = 0  # labels of table rows that a plain `=` would not find
-    refused: tuple[int, ...] = ()  # positions of refusals that found something
     duplicate_keys: int = 0
     removed: int = 0
     new_tombstones: int = 0
@@ -251,8 +249,6 @@ def tally_merge(
         counted.append(_line("removed", removed))
     if count_table:
         counted.append(_line("table", relations.current))
-    for position, refusal in enumerate(merge.refusals):
-        counted.append(_line("refused", near.run(refusal.found), str(position)))
     if find_duplicates:
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
     if merge.tombstones is not None:
@@ -279,10 +275,10 @@ def _label_lines(rows: DataFrame, match: tuple[str, ...]) -> DataFrame:
     )
 
 
-def _line(kind: str, rows: DataFrame, what: str = "") -> DataFrame:
+def _line(kind: str, rows: DataFrame) -> DataFrame:
     return rows.selectExpr(
         f"'{kind}' AS {_KIND}",
-        f"'{what}' AS {_WHAT}",
+        f"'' AS {_WHAT}",
         f"false AS {_OURS}",
         f"count(*) AS {_ROWS}",
         f"0L AS {_EXTRA}",
@@ -305,7 +301,6 @@ def _collected(counted: list[DataFrame]) -> Tally:
         by_label=by_label,
         labelled=sum(line[_ROWS] for line in labels if line[_OURS]),
         null_matches=sum(line[_EXTRA] for line in labels),
-        refused=tuple(sorted(int(line[_WHAT]) for line in lines if line[_KIND] == "refused" and line[_ROWS])),
         duplicate_keys=rows_of("duplicates"),
         removed=rows_of("removed"),
         new_tombstones=rows_of("tombstones"),

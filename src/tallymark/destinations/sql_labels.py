@@ -70,15 +70,17 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
     duplicates, taken = _find_duplicates(work, merge) if merge.duplicates.whole_table else (None, 0)
     survivors = merge.duplicates.survivors if duplicates else None
     current = _near(work, merge) if survivors is None else work.current
-    _refuse(work, merge, survivors, current)
     work.session.temporary(LABELS, work.labelled)
-    counts = _label(work, merge, survivors, current)
-    if counts.total > total and duplicates is None:
+    seen = _label(work, merge, survivors, current)
+    if seen.from_batch > total and duplicates is None:
         # A key that the table holds twice matches twice.
         duplicates, taken = _find_duplicates(work, merge)
         if duplicates is not None:
+            survivors, current = merge.duplicates.survivors, work.current
             work.session.execute(f"DELETE FROM {quoted(LABELS)}")
-            counts = _label(work, merge, merge.duplicates.survivors, work.current)
+            seen = _label(work, merge, survivors, current)
+    _refuse(work, merge, seen, survivors, current)
+    counts = seen.counts
     if counts.total != total:
         raise CountsDiffer(
             f"{work.plan.table}: {total} rows came in, {counts.total} were labelled; nothing was written",
@@ -104,7 +106,25 @@ def _near(work: Work, merge: Merge) -> Name:
     return Name(None, NEAR, NEAR)
 
 
-def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> Counts:
+@dataclass(frozen=True)
+class _Labels:
+    rows: dict[str, int]  # by label
+    from_batch: int
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            inserted=self.rows.get(Label.INSERT, 0),
+            updated=self.rows.get(Label.UPDATE, 0),
+            closed=self.rows.get(Label.CLOSE, 0),
+            deleted=self.rows.get(Label.DELETE, 0),
+            unchanged=self.rows.get(Label.UNCHANGED, 0),
+            skipped=self.rows.get(Label.SKIP, 0),
+            total=self.from_batch,
+        )
+
+
+def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> _Labels:
     values = ", ".join(work.engine.coerced(f"q.{quoted(c.name)}", c.native) for c in work.labelled)
     query = work.query(merge.labels, survivors=survivors, current=current)
     names = quoted_list([c.name for c in work.labelled])
@@ -113,15 +133,9 @@ def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name)
         f"SELECT {quoted(LABEL)}, SUM(CASE WHEN {quoted(FROM_BATCH)} THEN 1 ELSE 0 END), COUNT(*) "
         f"FROM {quoted(LABELS)} GROUP BY {quoted(LABEL)}"
     )
-    number = {str(label): int(str(rows)) for label, _, rows in rows}
-    return Counts(
-        inserted=number.get(Label.INSERT, 0),
-        updated=number.get(Label.UPDATE, 0),
-        closed=number.get(Label.CLOSE, 0),
-        deleted=number.get(Label.DELETE, 0),
-        unchanged=number.get(Label.UNCHANGED, 0),
-        skipped=number.get(Label.SKIP, 0),
-        total=sum(int(str(from_batch)) for _, from_batch, _ in rows),
+    return _Labels(
+        {str(label): int(str(number)) for label, _, number in rows},
+        sum(int(str(from_batch)) for _, from_batch, _ in rows),
     )
 
 
@@ -166,9 +180,9 @@ def _keep_survivors(work: Work, merge: Merge) -> None:
         )
 
 
-def _refuse(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> None:
+def _refuse(work: Work, merge: Merge, seen: _Labels, survivors: exp.Query | None, current: Name) -> None:
     for refusal in merge.refusals:
-        if _has_no_reason(work, refusal, current):
+        if _has_no_reason(work, refusal, seen):
             continue
         names = [selected.alias_or_name for selected in refusal.found.selects]
         types = [_of(work, name).type for name in names]
@@ -183,17 +197,15 @@ def _refuse(work: Work, merge: Merge, survivors: exp.Query | None, current: Name
             )
 
 
-def _has_no_reason(work: Work, refusal: Refusal, current: Name) -> bool:
+def _has_no_reason(work: Work, refusal: Refusal, seen: _Labels) -> bool:
     """Looking for rows that share a few columns is far cheaper than comparing whole rows, and in most
     batches there are none."""
+    if refusal.shows_as is not None and not seen.rows.get(refusal.shows_as):
+        return True
     if refusal.among:
         names = quoted_list(refusal.among)
         sharing = f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
         return not work.session.fetch(sharing)
-    if refusal.meeting:
-        same = " AND ".join(f"i.{quoted(name)} = c.{quoted(name)}" for name in refusal.meeting)
-        met = f"SELECT 1 FROM {quoted(STAGED)} AS i JOIN {current.sql} AS c ON {same} LIMIT 1"
-        return not work.session.fetch(met)
     return False
 
 

@@ -23,6 +23,7 @@ class Label(StrEnum):
     DELETE = "delete"
     UNCHANGED = "unchanged"
     SKIP = "skip"  # a row of the batch that has no say
+    CONFLICT = "conflict"  # a row of the batch that a refusal finds: nothing is written
 
 
 # Columns that the flow puts beside the user's in `incoming`, and the label query in its result.
@@ -90,8 +91,8 @@ class Refusal:
     found: exp.Query
     message: str  # completes "<table>: …", followed by the offenders
     hint: str
-    among: tuple[str, ...] = ()  # finds nothing where no two rows of the batch share these columns
-    meeting: tuple[str, ...] = ()  # nor where no row of the batch shares these with one of the table
+    shows_as: Label | None = None  # finds nothing where no row has this label
+    among: tuple[str, ...] = ()  # nor where no two rows of the batch share these columns
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 1. events   what each row of the batch does
 2. last_cut the last truncate of the batch; past_cut the last one remembered
-3. live     events that are not stale: later than the table's row, than a remembered delete, than a cut
+3. live     each event beside the table's row of its key, and whether it is stale: older than that row, than a
+            remembered delete, than a cut
 4. folded   with partial updates, values that an update does not carry come from the change before it
 5. labels   the last live event of each key against the table's row
 """
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tallymark.model.plan import (
@@ -70,6 +71,12 @@ class _Changes:
         return self.sequence if every else []
 
     @property
+    def held(self) -> dict[str, str]:
+        """What the steps call the values of the table's row, by the names of its columns."""
+        columns = (c.name for c in self.written if in_table(self.current, c.name))
+        return {column: name(f"_tm_held{at}") for at, column in enumerate(columns)}
+
+    @property
     def order(self) -> list[Column]:
         return [*self.sequence, *POSITION]
 
@@ -120,14 +127,17 @@ class _Changes:
 
     def conflicts(self) -> str:
         """Keys whose event has the table's own sequence and another content."""
-        same = " AND ".join(f"{name(c.name, 'e')} = {name(c.name, 'c')}" for c in self.sequence)
         return f"""
             {self._with()}
-            SELECT {names(self.keys, "e")} FROM {self._events_to_apply()} AS e
-            JOIN {name(CURRENT)} AS c ON {same_key(self.keys, "e", "c")} AND {same}
-            WHERE e.{_STALE} = 0 AND e.{_TRUNCATES} = 0 AND e.{_RANK} = 1
-              AND (e.{_DELETES} = 1 OR {self._differs()})
+            SELECT {names(self.keys)} FROM {self._events_to_apply()}
+            WHERE {_STALE} = 0 AND {_TRUNCATES} = 0 AND {_RANK} = 1 AND {self._conflicts()}
         """
+
+    def _conflicts(self) -> str:
+        if not self.held_sequence:
+            return "FALSE"
+        same = " AND ".join(f"{name(c.name)} = {self.held[c.name]}" for c in self.held_sequence)
+        return f"{same} AND ({_DELETES} = 1 OR {self._differs()})"
 
     def _with(self) -> str:
         return "WITH " + ", ".join(f"{step} AS ({text})" for step, text in self.steps().items())
@@ -156,14 +166,11 @@ class _Changes:
     # 3. live
 
     def _judged(self) -> str:
-        stale, joins = [], []
+        stale = []
+        table = f"SELECT *, 1 AS {_PRESENT} FROM {name(CURRENT)}"
+        joins = [f"LEFT JOIN ({table}) AS c ON {same_key(self.keys, 'e', 'c')}"]
         if self.held_sequence:
             stale.append(f"(c.{_PRESENT} = 1 AND {older(self.sequence, 'e', 'c')})")
-            columns = names([*self.keys, *(c.name for c in self.sequence)])
-            joins.append(
-                f"LEFT JOIN (SELECT {columns}, 1 AS {_PRESENT} FROM {name(CURRENT)}) AS c "
-                f"ON {same_key(self.keys, 'e', 'c')}"
-            )
         if self.remembers:
             stale.append(f"(g.{_RANK} = 1 AND {older(self.sequence, 'e', 'g', or_equal=True)})")
             joins.append(f"LEFT JOIN gone AS g ON {same_key(self.keys, 'e', 'g')}")
@@ -174,8 +181,10 @@ class _Changes:
             stale.append(f"(t.{_RANK} = 1 AND {older(self.order, 'e', 't')})")
             joins.append("LEFT JOIN last_cut AS t ON TRUE")
         condition = " OR ".join(stale) or "FALSE"
+        held = "".join(f", {name(column, 'c')} AS {alias}" for column, alias in self.held.items())
         return f"""
-            SELECT e.*, CASE WHEN {condition} THEN 1 ELSE 0 END AS {_STALE},
+            SELECT e.*, c.{_PRESENT}{held},
+                   CASE WHEN {condition} THEN 1 ELSE 0 END AS {_STALE},
                    CASE WHEN {self._row_was_cut()} THEN 1 ELSE 0 END AS {_CUT}
             FROM events AS e {" ".join(joins)}
         """
@@ -215,7 +224,7 @@ class _Changes:
         carried = {c.name.casefold() for c in self.carried}
         kept = [c.name for c in self.given if c.name.casefold() not in carried]
         kept += [c.name for c in POSITION]
-        flags = [_DELETES, _INSERTS, _TRUNCATES, _STALE, _RANK, _RESETS]
+        flags = [_DELETES, _INSERTS, _TRUNCATES, _STALE, _RANK, _RESETS, _PRESENT, *self.held.values()]
         folded = [
             f"FIRST_VALUE({_carried(c)}) OVER ({self._of_one_life()}, {name(f'_tm_n{at}')} "
             f"ORDER BY {oldest_first(self.order)}) AS {name(c.name)}"
@@ -232,37 +241,32 @@ class _Changes:
         return "folded" if self.feed.partial else "live"
 
     def _value(self, column: Column) -> str:
-        mine = name(column.name, "e")
-        theirs = name(column.name, "c") if in_table(self.current, column.name) else "NULL"
+        mine, theirs = name(column.name), self.held.get(column.name, "NULL")
         if find_column(self.given, column.name) is None:
             return theirs
         if not self.feed.partial or any(key.casefold() == column.name.casefold() for key in self.keys):
             return mine
-        return f"CASE WHEN e.{_RESETS} = 0 AND {mine} IS NULL THEN {theirs} ELSE {mine} END"
+        return f"CASE WHEN {_RESETS} = 0 AND {mine} IS NULL THEN {theirs} ELSE {mine} END"
 
     def _differs(self) -> str:
         columns = compared(self.settings, self.payload)
-        parts = [
-            differs(c, self._value(c), name(c.name, "c") if in_table(self.current, c.name) else "NULL")
-            for c in columns
-        ]
+        parts = [differs(c, self._value(c), self.held.get(c.name, "NULL")) for c in columns]
         return "(" + " OR ".join(parts) + ")" if parts else "FALSE"
 
     def _batch_labels(self) -> str:
         label = f"""
-            CASE WHEN e.{_TRUNCATES} = 1 OR e.{_STALE} = 1 OR e.{_RANK} > 1 THEN '{Label.SKIP}'
-                 WHEN e.{_DELETES} = 1 THEN
-                   CASE WHEN c.{_PRESENT} IS NULL THEN '{Label.SKIP}' ELSE '{Label.DELETE}' END
-                 WHEN c.{_PRESENT} IS NULL THEN '{Label.INSERT}'
+            CASE WHEN {_TRUNCATES} = 1 OR {_STALE} = 1 OR {_RANK} > 1 THEN '{Label.SKIP}'
+                 WHEN {self._conflicts()} THEN '{Label.CONFLICT}'
+                 WHEN {_DELETES} = 1 THEN
+                   CASE WHEN {_PRESENT} IS NULL THEN '{Label.SKIP}' ELSE '{Label.DELETE}' END
+                 WHEN {_PRESENT} IS NULL THEN '{Label.INSERT}'
                  WHEN {self._differs()} THEN '{Label.UPDATE}'
                  ELSE '{Label.UNCHANGED}' END
         """
         values = ", ".join(f"{self._value(column)} AS {name(column.name)}" for column in self.written)
         return f"""
             SELECT {values}, {label} AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
-            FROM {self._events_to_apply()} AS e
-            LEFT JOIN (SELECT *, 1 AS {_PRESENT} FROM {name(CURRENT)}) AS c
-              ON {same_key(self.keys, "e", "c")} AND e.{_STALE} = 0 AND e.{_RANK} = 1
+            FROM {self._events_to_apply()}
         """
 
     def _cut_labels(self) -> str:
@@ -298,14 +302,14 @@ def merge_changes(
     changes = _Changes(settings, feed, given, written, current)
     refusals = []
     if changes.sequence:
-        refusals.append(equal_sequences(settings, feed, given))
+        refusals.append(replace(equal_sequences(settings, feed, given), shows_as=Label.SKIP))
     if changes.held_sequence:
         refusals.append(
             Refusal(
                 parse(changes.conflicts()),
                 f"a change differs from the table's row but has the same {', '.join(feed.sequence_by)}",
                 "add a column to cdc.sequence_by that tells them apart, or repair the feed",
-                meeting=(*settings.unique_key, *(column.name for column in changes.sequence)),
+                shows_as=Label.CONFLICT,
             )
         )
     return Merge(
