@@ -47,7 +47,7 @@ from tallymark.strategies.build import build_plan
 from tallymark.strategies.history import history_of, keeps_history
 from tallymark.strategies.needs import effective
 
-_TOO_LARGE_TO_KEEP = 16 << 20  # bytes
+_TOO_LARGE_TO_KEEP = 1 << 20  # bytes
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 
