@@ -33,8 +33,14 @@ def test_the_users_lists_join_ours(tmp_path: Path) -> None:
     }
     made = settings(tmp_path, conf=conf, packages=["c:d:2"])
     assert made["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,my.Extension"
-    assert made["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+    assert made["spark.driver.extraJavaOptions"].endswith(" -XX:+UseParallelGC -Dmine=1")
     assert made["spark.jars.packages"].split(",") == [DELTA_PACKAGE, AVRO_PACKAGE, "c:d:2", "a:b:1"]
+
+
+def test_a_collector_of_the_users_own_is_the_only_one(tmp_path: Path) -> None:
+    """Java refuses to start with two."""
+    made = settings(tmp_path, conf={"spark.driver.extraJavaOptions": "-XX:+UseG1GC"})
+    assert "UseParallelGC" not in made["spark.driver.extraJavaOptions"]
 
 
 @pytest.mark.parametrize(
