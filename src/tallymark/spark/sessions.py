@@ -160,16 +160,13 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    """PySpark asks the JVM for every key and every value alone: hundreds of calls."""
+    """Those that a session can have of its own. Not all values at once: an answer of the JVM above 8 KiB comes
+    in two packets, the second 40 ms after the first, and the list of JARs is long."""
     if connect.is_connect_session(session):
         return session.conf.getAll
-    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
-
-    held = cast(Any, session.conf)._jconf.getAllAsJava()
-    held_values = JavaObject.__getattr__(held, "values")  # not the method of a Python mapping
-    join = cast(Any, session)._jvm.String.join
-    keys, values = (str(join(_BETWEEN, part)).split(_BETWEEN) for part in (held.keySet(), held_values()))
-    return dict(zip(keys, values, strict=True)) if len(keys) == len(values) else dict(held)
+    java = cast(Any, session.conf)._jconf
+    keys = str(cast(Any, session)._jvm.String.join(_BETWEEN, java.getAllAsJava().keySet())).split(_BETWEEN)
+    return {key: str(java.get(key)) for key in keys if key.startswith(_RUNTIME_PREFIXES)}
 
 
 def _is_stopped(session: SparkSession) -> bool:
