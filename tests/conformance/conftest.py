@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import Bench
+from bench import MANY, Bench
 from enrolled import DESTINATIONS, Surroundings
 from pyspark.sql import SparkSession
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "enrolled" in metafunc.fixturenames:
         core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
-        names = [name for name, entry in DESTINATIONS.items() if core or not entry.variant]
+        names = [name for name, entry in DESTINATIONS.items() if core or MANY or not entry.variant]
         metafunc.parametrize("enrolled", names)
 
 

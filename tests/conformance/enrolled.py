@@ -39,7 +39,8 @@ class Subject:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A variant of a destination that is enrolled already runs only the tests marked `core`."""
+    """A variant of a destination that is enrolled already runs only the tests marked `core`, and all of them
+    in `make property`."""
 
     make: Callable[[Surroundings], Subject]
     variant: bool = False

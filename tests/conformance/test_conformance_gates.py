@@ -88,7 +88,7 @@ LOADS: dict[str, tuple[MergeSettings, list[Row], list[Row]]] = {
 
 @pytest.mark.parametrize("case", LOADS)
 def test_gates_see_the_table_as_it_will_be(bench: Bench, case: str) -> None:
-    if case not in ("upsert", "replace slices", "versions close"):  # one for each shape that keeps rows
+    if case != "upsert":
         only_where_quick(bench)
     settings, before, batch = LOADS[case]
     (created,) = load_checked(bench, settings, ORDERS, before, [EVERYTHING])
@@ -146,7 +146,6 @@ RULES: dict[str, Any] = {
 }
 
 
-@pytest.mark.core
 def test_every_rule_finds_its_rows_on_every_destination(bench: Bench) -> None:
     rows = [
         order(1, "a", "1.00"),

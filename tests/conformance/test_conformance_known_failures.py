@@ -28,7 +28,6 @@ from tallymark.errors import ConfigError
 from tallymark.model.receipt import Counts
 
 
-@pytest.mark.core
 def test_a_snapshot_with_a_null_partition_keeps_the_rest_of_the_table(bench: Bench) -> None:
     bench.load(SNAPSHOT, ORDERS, [order(1, "a"), order(2, None), order(3, "b")])
     assert bench.load(SNAPSHOT, ORDERS, [order(9, None)]) == Counts(inserted=1, deleted=1, total=1)

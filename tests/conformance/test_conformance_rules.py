@@ -109,7 +109,6 @@ def test_duplicates_in_the_table_are_repaired_by_a_merge(bench: Bench) -> None:
     assert canonical(bench.rows()) == canonical([order(1, "b"), order(2), order(3), order(4)])
 
 
-@pytest.mark.core
 def test_a_repeated_sequence_is_refused_by_the_destination(bench: Bench) -> None:
     """The zombie: a worker that lost its table commits late, with a number that a newer writer has used."""
     for settings in (APPEND, UPSERT, REFRESH):

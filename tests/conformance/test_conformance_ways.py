@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import Bench
+from bench import MANY, Bench
 from enrolled import DESTINATIONS, Surroundings
 from orders import BY_TIME, DAY1, ORDERS, UPSERT, order
 from pyspark.sql import SparkSession
@@ -27,7 +27,9 @@ HISTORIES = [
 
 
 @pytest.mark.parametrize(("settings", "batches"), HISTORIES, ids=lambda given: getattr(given, "strategy", ""))
-@pytest.mark.parametrize("way", ["replace rows", "merge"])
+@pytest.mark.parametrize(
+    "way", ["merge", *(["replace rows"] if MANY else [])]
+)  # the cheapest runs everywhere
 def test_a_way(
     way: str,
     settings: MergeSettings,

@@ -14,7 +14,7 @@ from tally import Tally
 from worker import SEED, Workshop
 
 LIMIT = int(os.environ.get("TALLYMARK_KILLS", "0")) or None  # for each destination and kind
-SLICE = {"delta": 3, "sqlite": 6, "duckdb": 6, "postgres": 6}
+SLICE = {"delta": 2, "sqlite": 4, "duckdb": 4, "postgres": 4}
 SMALL_BATCHES = "batch: {max_files: 2}"  # so that something newer waits behind what the dead left open
 
 Postgres = Callable[[], str]

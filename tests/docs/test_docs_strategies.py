@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from strategy_examples import Example, Rows, examples
 
 import tallymark as tm
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.settings import Strategy
 
 TABLE = "t"
@@ -62,7 +63,9 @@ def _options(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _frame(spark: SparkSession, rows: Rows) -> DataFrame:
     names = list(rows.types)
-    texts = spark.createDataFrame(rows.cells, ", ".join(f"`{name}` string" for name in names))
+    texts = local_frame(
+        spark, [tuple(row) for row in rows.cells], ", ".join(f"`{name}` string" for name in names)
+    )
     return texts.select(*(F.col(f"`{name}`").cast(rows.types[name]).alias(name) for name in names))
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tallymark.checks.conform import PROBLEMS, Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.config.pipeline import ColumnConfig
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
@@ -108,7 +109,7 @@ def outcome(row: Row) -> tuple[object, str]:
 
 @pytest.fixture
 def texts(spark: SparkSession) -> Callable[[Sequence[str | None]], DataFrame]:
-    return lambda values: spark.createDataFrame([(value,) for value in values], "v string")
+    return lambda values: local_frame(spark, [(value,) for value in values], "v string")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import TypeConflict
 
 BAD = object()
@@ -340,7 +341,7 @@ def test_integers_are_exact_or_refused(
 def test_floats_come_back_as_they_were_or_are_refused(
     target: str, spark: SparkSession, cast: Casts, values: list[float]
 ) -> None:
-    frame = spark.createDataFrame([(value,) for value in values], "v double")
+    frame = local_frame(spark, [(value,) for value in values], "v double")
     for number, (value, reason) in zip(values, cast(frame, target), strict=True):
         if not reason:
             assert float(value) == number or (value != value and number != number)  # type: ignore[arg-type]

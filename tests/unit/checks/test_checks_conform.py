@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.conform import PROBLEMS, RAW, Conformed
 from tallymark.config.pipeline import ColumnConfig
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.table import Column, TableShape
 
@@ -91,14 +92,14 @@ def test_two_columns_for_one_target_are_an_error(orders: DataFrame, conformed: C
 def test_names_of_our_own_are_refused_with_a_way_out(
     name: str, spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
-    frame = source(spark.createDataFrame([("1",)], ["v"]))
+    frame = source(local_frame(spark, [("1",)], "v string"))
     with pytest.raises(CheckError, match="column ") as caught:
         conformed(frame, rule(name, **{"from": "v"}))
     assert "from" in caught.value.hint
 
 
 def test_hostile_source_names_can_be_renamed(spark: SparkSession, source: Source, conformed: Conform) -> None:
-    frame = source(spark.createDataFrame([("1", "x")], ["a `b`.c (d)", "e.f"]))
+    frame = source(local_frame(spark, [("1", "x")], "`a ``b``.c (d)` string, `e.f` string"))
     made = conformed(frame, rule("n", **{"from": "A `b`.c (d)"}, type="int"))
     row = made.frame.collect()[0]
     assert (row["n"], row["e.f"]) == (1, "x")
@@ -123,7 +124,8 @@ def test_wrong_rules_name_column_and_way_out(
 
 def test_every_problem_of_a_row_is_named(spark: SparkSession, source: Source, conformed: Conform) -> None:
     frame = source(
-        spark.createDataFrame(
+        local_frame(
+            spark,
             [("1", "5", "a"), ("x", "5,0", "b"), (None, "1", ""), ("  ", "1", None), ("4", "", "d")],
             "id string, qty string, note string",
         )
@@ -151,7 +153,7 @@ def test_a_malformed_record_has_that_one_problem(
     spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
     frame = source(
-        spark.createDataFrame([("x", "bad,line"), ("x", "caf\ufffd"), ("1", None)], "id string, c string"),
+        local_frame(spark, [("x", "bad,line"), ("x", "caf\ufffd"), ("1", None)], "id string, c string"),
         corrupt="c",
     )
     made = conformed(frame, rule("id", type="bigint"), unique_key=["id"]).frame.orderBy("_tm_row")
@@ -171,7 +173,7 @@ def test_a_frame_without_files_is_taken_too(spark: SparkSession, conformed: Conf
 
 
 def test_an_empty_file_has_the_columns_of_the_table(spark: SparkSession, conformed: Conform) -> None:
-    nothing = spark.createDataFrame([], "_tm_file int, _tm_block bigint, _tm_row bigint")
+    nothing = local_frame(spark, [], "_tm_file int, _tm_block bigint, _tm_row bigint")
     table = TableShape((Column("id", "bigint"), Column("v", "variant")), version="1")
     made = conformed(nothing, rule("note", type="string"), table=table, unique_key=["id"])
     assert [column.name for column in made.columns] == ["note", "id", "v"]

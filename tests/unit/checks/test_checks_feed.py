@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.checks.conform import PROBLEMS, Conformed
 from tallymark.checks.feed import Feed
 from tallymark.config.pipeline import ColumnConfig, PipelineConfig
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
@@ -55,7 +56,7 @@ def test_each_operation_needs_its_own(spark: SparkSession, source: Source, confo
         (None, "c", "6", "x"),
     ]
     made = conformed(
-        source(spark.createDataFrame(rows, SCHEMA)),
+        source(local_frame(spark, rows, SCHEMA)),
         ColumnConfig(name="lsn", type="bigint"),
         ColumnConfig(name="name", required=True),
         unique_key=["id"],
@@ -76,7 +77,7 @@ def test_unknown_operations_are_told_as_they_are(
     spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
     rows = [("1", "X ", "1", None), ("1", None, "2", None), (None, "", None, None)]
-    made = conformed(source(spark.createDataFrame(rows, SCHEMA)), unique_key=["id"], feed=feed())
+    made = conformed(source(local_frame(spark, rows, SCHEMA)), unique_key=["id"], feed=feed())
     assert reasons(made) == [
         [("op", "unknown operation 'X '")],
         [("op", "null operation")],
@@ -86,7 +87,7 @@ def test_unknown_operations_are_told_as_they_are(
 
 def test_codes_may_be_numbers(spark: SparkSession, source: Source, conformed: Conform) -> None:
     numbers = feed(operations={"insert": ["2"], "update": ["4"], "delete": ["1"]})
-    frame = spark.createDataFrame([(1, 2, 1), (1, 3, 2)], "id int, op int, lsn int")
+    frame = local_frame(spark, [(1, 2, 1), (1, 3, 2)], "id int, op int, lsn int")
     assert reasons(conformed(source(frame), unique_key=["id"], feed=numbers)) == [
         [],
         [("op", "unknown operation '3'")],
@@ -97,7 +98,7 @@ def test_a_history_needs_the_time_of_every_change(
     spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
     dated = feed(history="scd2", effective_from="name")
-    frame = spark.createDataFrame([("1", "d", "1", None)], SCHEMA)
+    frame = local_frame(spark, [("1", "d", "1", None)], SCHEMA)
     made = conformed(source(frame), unique_key=["id"], feed=dated)
     assert reasons(made) == [[("name", "null effective time")]]
 
@@ -106,7 +107,7 @@ def test_a_history_needs_the_time_of_every_change(
 def test_the_columns_of_a_feed_must_be_there(
     spark: SparkSession, source: Source, conformed: Conform, missing: str
 ) -> None:
-    frame = spark.createDataFrame([("1", "d", "1", None)], SCHEMA).drop(missing)
+    frame = local_frame(spark, [("1", "d", "1", None)], SCHEMA).drop(missing)
     with pytest.raises(CheckError, match=f"column {missing} is required"):
         conformed(source(frame), unique_key=["id"], feed=feed())
 
@@ -115,6 +116,6 @@ def test_an_empty_file_is_a_feed_without_changes(
     spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
     table = TableShape((Column("id", "bigint"), Column("lsn", "bigint")), version="1")
-    nothing = source(spark.createDataFrame([], "x int").drop("x"))
+    nothing = source(local_frame(spark, [], "x int").drop("x"))
     made = conformed(nothing, table=table, unique_key=["id"], feed=feed())
     assert set(made.columns) == {Column("id", "bigint"), Column("lsn", "bigint"), Column("op", "string")}

@@ -13,6 +13,7 @@ from tallymark.checks.conform import CORRUPT, RAW, Conformed, conform
 from tallymark.checks.quarantine import Quarantine
 from tallymark.checks.split import split
 from tallymark.config.pipeline import ColumnConfig, QuarantineConfig
+from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Batch, BatchKind
 
@@ -42,9 +43,7 @@ def put(
     """Loads ids, of which those that are no numbers end in the quarantine."""
 
     def write(ids: list[str], batch_id: str = "batch-1", attempt: int = 1) -> None:
-        frame = source(
-            spark.createDataFrame([(value, f"n{value}") for value in ids], "id string, kind string")
-        )
+        frame = source(local_frame(spark, [(value, f"n{value}") for value in ids], "id string, kind string"))
         with split(conformed(frame, ID), LENIENT, []) as checked:
             quarantine.write(batch(batch_id, attempt), checked)
 
@@ -118,7 +117,8 @@ def test_hostile_values_come_back_exactly(
     conformed: Callable[..., Conformed],
 ) -> None:
     frame = source(
-        spark.createDataFrame(
+        local_frame(
+            spark,
             [*[("bad", value, None) for value in HOSTILE], ("1", "ok", None), ("1", "no", "5,\"\n'")],
             "id string, `Note of` string, c string",
         ),
@@ -153,9 +153,7 @@ def test_malformed_lines_can_be_parsed_again(
     source: Callable[..., DataFrame],
     conformed: Callable[..., Conformed],
 ) -> None:
-    frame = source(spark.createDataFrame([(None, "7;seven"), (None, "?")], "id string, c string"), "c").drop(
-        "c"
-    )
+    frame = source(local_frame(spark, [(None, "7;seven"), (None, "?")], "id string, c string"), "c").drop("c")
     with split(conformed(frame, ID), LENIENT, []) as checked:
         quarantine.write(batch(), checked)
 
