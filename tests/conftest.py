@@ -24,6 +24,11 @@ from tallymark.spark import Sessions
 _ONE_WORKER = ("test_demo.py", "test_spark_connect.py")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those come first: at the end, the other workers would wait for the one that runs them."""
+    items.sort(key=lambda item: item.path.name not in _ONE_WORKER)
+
+
 class _OneByOne(LoadScopeScheduling):
     """Hands out single tests: with whole files, one worker idled for minutes at the end."""
 
