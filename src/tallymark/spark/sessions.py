@@ -160,8 +160,8 @@ def _require_delta(session: SparkSession) -> None:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    """Those that a session can have of its own. Not all values at once: an answer of the JVM above 8 KiB comes
-    in two packets, the second 40 ms after the first, and the list of JARs is long."""
+    """Those that a session can have of its own. Not all values at once: an answer of the JVM above 8 KiB
+    comes in two packets, the second 40 ms after the first, and the list of JARs is long."""
     if connect.is_connect_session(session):
         return session.conf.getAll
     java = cast(Any, session.conf)._jconf
