@@ -18,6 +18,7 @@ _DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "50",
     "spark.sql.files.openCostInBytes": str(4 << 20),
     "spark.sql.codegen.hugeMethodLimit": "65535",
+    "spark.sql.parquet.outputTimestampType": "INT96",
 }
 
 
