@@ -253,8 +253,6 @@ SCENARIOS = [
     bounded("the same, recent keys", upsert(2_000_000, 100_000, recent=True), (HAND, 0.5)),
     bounded("the same rows again in a new file", delivered_again(2_000_000, 100_000), (HAND, 0.6)),
     bounded("the same file again", same_file(2_000_000, 100_000), (HAND, 0.05)),
-    bounded("upsert 100k into 10M, scattered keys", upsert(10_000_000, 100_000), (HAND, 0.5)),
-    bounded("only new keys, 100k into 10M", upsert(10_000_000, 100_000, known=0), (HAND, 0.8)),
     bounded("full_merge 2M against 2M, 1 % changed", full_merge(2_000_000, 0.01), (HAND, 0.6)),
     bounded("scd2, 100k with 20 % changed into 2M", scd2(2_000_000, 100_000, 0.2), (HAND, 0.7)),
     bounded("cdc, 100k events with 10 % deletes into 2M", cdc(2_000_000, 100_000, 0.1), (HAND, 0.8)),
@@ -263,7 +261,11 @@ SCENARIOS = [
     bounded("append 1k, the fixed cost of a load", append(1_000)),
 ]
 
-LARGE = [bounded("upsert 100k into 30M, scattered keys", upsert(30_000_000, 100_000), (HAND, 0.35))]
+LARGE = [
+    bounded("upsert 100k into 10M, scattered keys", upsert(10_000_000, 100_000), (HAND, 0.5)),
+    bounded("only new keys, 100k into 10M", upsert(10_000_000, 100_000, known=0), (HAND, 0.8)),
+    bounded("upsert 100k into 30M, scattered keys", upsert(30_000_000, 100_000), (HAND, 0.35)),
+]
 
 # Small loads of every kind: what the sides share is compiled before anything is measured.
 WARMING = [

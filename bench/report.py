@@ -21,12 +21,13 @@ PLOTS = DOCS / "benchmarks"
 
 _HEAD = """# Benchmarks
 
-Made by `make bench` (and `make bench-full`, which goes to 30M rows): do not edit. Every scenario runs
+Made by `make bench` (and `make bench-full`, which goes to 10M and 30M rows): do not edit. Every scenario runs
 Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share one
 process and take turns, after small loads of every kind and a warm-up of their own; the figure is the median
 of {repetitions} loads each, whole: with marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a
 plain MERGE on Spark's and Delta's default settings with deletion vectors; `best recipe` is what their
-documentation advises, on Tallymark's own settings. Other tools run in a process and environment of their own.
+documentation advises, on Tallymark's own settings. Spark's heap is 2 GiB, whatever the size. Other tools run
+in a process and environment of their own; one that takes a minute or more for a load is measured once.
 A ratio below 1 means that Tallymark is faster.
 """
 
