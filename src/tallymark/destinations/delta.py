@@ -48,8 +48,6 @@ from tallymark.model.table import Column, TableShape
 # Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
 DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
 
-_FORGOTTEN: dict[str, datetime] = {}  # table key → before when its tombstones were removed by this process
-
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -292,12 +290,9 @@ class DeltaDestination:
         return place.valid(wanted, self._markers(plan.table))
 
     def _forget_old_tombstones(self, table: str) -> None:
-        """Once for each moment that a process meets (plans round them): looking costs more than keeping a few
-        too many."""
-        before, key = self._forget_before.get(table), self.table_key(table)
-        if before is not None and _FORGOTTEN.get(key) != before:
-            DeltaTombstones(self._spark, self._detail(table).location).forget(before)
-            _FORGOTTEN[key] = before
+        if table in self._forget_before:
+            place = DeltaTombstones(self._spark, self._detail(table).location)
+            place.forget(self._forget_before.pop(table))
 
     def _target(self, plan: Plan) -> Target:
         table = plan.table

@@ -32,6 +32,7 @@ from tallymark.destinations.spark_sql import (
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 
+_FORGOTTEN: dict[str, datetime] = {}  # path → before when this process has removed its tombstones
 _AS_OF = "_tm_as_of"
 _PREFIX = "_tm_"  # keys of the user's may be called batch_id
 _PROPERTIES = {
@@ -77,6 +78,11 @@ class DeltaTombstones:
         writer.save(str(self._path))
 
     def forget(self, before: datetime) -> None:
+        """Once for each moment that a process meets (plans round them): looking costs more than keeping a few
+        too many."""
+        if _FORGOTTEN.get(str(self._path)) == before:
+            return
+        _FORGOTTEN[str(self._path)] = before
         stored = delta_table(self._spark, self._path)
         old = f"{_AS_OF} < {exact_timestamp(before)}"
         if stored is not None and stored.where(old).limit(1).collect():
