@@ -26,9 +26,9 @@ help: ## Show this list
 demo: $(READY) ## Load the example shop and show what each step did
 	@$(BIN)/python examples/shop/demo.py
 
-# Three workers on two cores: one of them always waits for Spark, a database or the disk.
+# Four workers on two cores: some always wait for Spark, a database or the disk.
 test: check ## Check the code, then run the tests
-	$(BIN)/pytest -n 3 --durations=15
+	$(BIN)/pytest -n 4 --durations=15
 
 check: $(READY) ## Format, lint, types and import layers
 	$(BIN)/ruff format --check .
