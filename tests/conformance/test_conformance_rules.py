@@ -116,7 +116,7 @@ def test_a_repeated_sequence_is_refused_by_the_destination(bench: Bench) -> None
         before = canonical(bench.rows())
         plan = bench.plan(settings, ORDERS)
         late = bench.incoming(ORDERS, [order(1, "zombie")])
-        with bench.destination.prepare(plan, late) as prepared, pytest.raises(Fenced):
+        with bench.destination.prepare(plan, late, rows=1) as prepared, pytest.raises(Fenced):
             prepared.commit(bench.marker("late", prepared.counts))
         assert canonical(bench.rows()) == before
 
