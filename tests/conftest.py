@@ -51,8 +51,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
             "spark.sql.shuffle.partitions": 2,
             "spark.sql.warehouse.dir": str(home / "catalog"),
             "spark.driver.memory": "4g",
-            # Tiny data: compiling queries costs more than it saves, and so does compiling Java code well.
-            "spark.driver.extraJavaOptions": "-Xms3g -Xmn2g -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+            # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
+            # suite runs for minutes, mostly in the planning of queries.)
+            "spark.driver.extraJavaOptions": "-Xms3g -Xmn2g",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": _free_port(),
             "spark.sql.codegen.wholeStage": False,
