@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT = 15002
 _PROBE_SECONDS = 10
+_UNFINALIZED = "UnfinalizedSession"
 
 
 def is_connect_session(session: SparkSession) -> bool:
@@ -27,6 +28,7 @@ def connect(url: str) -> SparkSession:
     try:
         _probe(url)
         session: SparkSession = SparkSession.builder.remote(url).create()
+        _never_closed_by_the_collector(session)
         session.version  # noqa: B018  (nothing is sent before the first call)
     except Exception as problem:
         raise RuntimeUnavailable(
@@ -41,7 +43,19 @@ def beside(session: SparkSession) -> SparkSession:
     way_in = copy.copy(cast(Any, session).client._builder)
     # An address that names a session would lead back into that very session.
     way_in._params = {key: value for key, value in way_in._params.items() if key != way_in.PARAM_SESSION_ID}
-    return cast("SparkSession", cast(Any, type(session))(connection=way_in))
+    made = cast("SparkSession", cast(Any, type(session))(connection=way_in))
+    _never_closed_by_the_collector(made)
+    return made
+
+
+def _never_closed_by_the_collector(session: SparkSession) -> None:
+    """Python may collect a session that nobody uses at any moment, also while PySpark hands work to the pool
+    that all sessions share. Its finalizer then waits for the lock of that pool, which its own thread holds:
+    for ever. So ours have none; `stop` closes them, or the end of the process."""
+    given = type(session)
+    if given.__name__ != _UNFINALIZED:
+        body = {"__del__": lambda self: None, "__module__": given.__module__}
+        session.__class__ = type(_UNFINALIZED, (given,), body)
 
 
 def shown(url: str) -> str:

@@ -126,6 +126,30 @@ WHOLE_LOAD = """
     print("done")
 """
 
+COLLECTED = """
+    import gc, sys, threading
+    from pathlib import Path
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+    from tallymark.config.project import SparkConfig
+    from tallymark.spark import Sessions
+
+    sessions = Sessions(SparkConfig(master=sys.argv[1]), home=Path("home"))
+    kept, dropped = sessions.isolated(), [sessions.isolated()]
+    dropped[0].range(1).collect()
+
+    def collect_as_if_work_were_handed_over():
+        with ExecutePlanResponseReattachableIterator._get_or_create_release_thread_pool()._shutdown_lock:
+            dropped.clear()
+            gc.collect()
+
+    thread = threading.Thread(target=collect_as_if_work_were_handed_over, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "the collector waits for ever"
+    assert kept.range(3).count() == 3
+    print("done")
+"""
+
 NO_SERVER = """
     from pathlib import Path
     from tallymark.config.project import SparkConfig
@@ -141,6 +165,10 @@ NO_SERVER = """
 
 def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None:
     assert client(ISOLATED, tmp_path, server, str(tmp_path / "table")) == "done\n"
+
+
+def test_a_session_that_python_collects_harms_no_other(server: str, tmp_path: Path) -> None:
+    assert client(COLLECTED, tmp_path, server) == "done\n"
 
 
 def test_a_whole_load(server: str, tmp_path: Path) -> None:
