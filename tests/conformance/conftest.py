@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "enrolled" in metafunc.fixturenames:
         core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
-        names = [name for name, entry in DESTINATIONS.items() if core or MANY or not entry.variant]
-        metafunc.parametrize("enrolled", names)
+        runs = {n: MANY or not entry.variant or (core and entry.core) for n, entry in DESTINATIONS.items()}
+        metafunc.parametrize("enrolled", [name for name, wanted in runs.items() if wanted])
 
 
 @pytest.fixture

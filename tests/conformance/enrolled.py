@@ -39,16 +39,21 @@ class Subject:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A variant of a destination that is enrolled already runs only the tests marked `core`, and all of them
-    in `make property`."""
+    """A variant of a destination that is enrolled already runs only the tests marked `core`, unless it has
+    tests of its own, and all of them in `make property`."""
 
     make: Callable[[Surroundings], Subject]
     variant: bool = False
+    core: bool = True
 
 
-def _delta_path(around: Surroundings, properties: dict[str, str] | None = None) -> Subject:
+def _delta_path(
+    around: Surroundings,
+    properties: dict[str, str] | None = None,
+    kind: type[DeltaDestination] = DeltaDestination,
+) -> Subject:
     root = str(around.folder / "lake")
-    destination = DeltaDestination(lambda: around.spark, root=root, properties=properties)
+    destination = kind(lambda: around.spark, root=root, properties=properties)
     read = around.spark.read.format("delta")
     return Subject(destination, "silver.orders", lambda: _collected(read.load(f"{root}/silver/orders")))
 
@@ -62,6 +67,16 @@ def _delta_catalog(around: Surroundings) -> Subject:
 def _delta_change_feed(around: Surroundings) -> Subject:
     """With the change data feed on, updates go through MERGE instead of replace by columns."""
     return _delta_path(around, {"delta.enableChangeDataFeed": "true"})
+
+
+class _TakenForLarge(DeltaDestination):
+    def _is_large(self, table: str) -> bool:
+        return True
+
+
+def _delta_large(around: Surroundings) -> Subject:
+    """Of a large table, a few columns are read before the others."""
+    return _delta_path(around, kind=_TakenForLarge)
 
 
 def _collected(frame: DataFrame) -> list[Row]:
@@ -95,4 +110,5 @@ DESTINATIONS = {
     "postgres": Enrolled(_postgres),
     "delta_catalog": Enrolled(_delta_catalog, variant=True),
     "delta_change_feed": Enrolled(_delta_change_feed, variant=True),
+    "delta_large": Enrolled(_delta_large, variant=True, core=False),
 }

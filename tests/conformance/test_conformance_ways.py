@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from bench import MANY, Bench
 from enrolled import DESTINATIONS, Surroundings
-from orders import BY_TIME, DAY1, ORDERS, UPSERT, order
-from pyspark.sql import SparkSession
+from orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
+from pyspark.sql import DataFrame, SparkSession
 from test_conformance_strategies import comparable, load_both
 
 from oracle import Oracle, Row, canonical
-from tallymark.destinations import delta_write
+from tallymark.destinations import delta_write, spark_near
 from tallymark.destinations.contract import Way
 from tallymark.destinations.delta_ways import possible_ways
 from tallymark.destinations.spark_labels import Labelled
-from tallymark.model.plan import KeyRange, Plan
+from tallymark.model.plan import KeyRange, Merge, Plan
 from tallymark.model.settings import MergeSettings
 
 HISTORIES = [
@@ -52,6 +52,60 @@ def test_a_way(
         load_both(bench, oracle, ORDERS, batch)
     assert canonical(bench.rows()) == canonical(comparable(oracle.rows))
     assert way in {commit.way for commit in bench.commits}
+
+
+GLANCES = {
+    "upsert": (
+        UPSERT,
+        ORDERS,
+        # another time; nothing new; the same time and another name; no time; several rows of one key
+        [
+            DAY1,
+            [order(1, day=2), order(4)],
+            [order(1, day=2), order(2, "b")],
+            [order(2, "b", day=None), order(3, "c", day=9), order(3, "d", day=8)],
+            [order(2, "b", day=3), order(3, "e", day=8), order(1, day=1), order(1, day=3)],
+        ],
+    ),
+    "feed": (
+        CDC,
+        FEED,
+        [
+            [event("i", 1), event("i", 2), event("i", 3)],
+            [event("u", 1, "b", day=2), event("d", 2, day=2), event("u", 3)],
+            [event("u", 1, "late"), event("i", 2, "late"), event("u", 3, "c", day=3), event("u", 3, day=2)],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GLANCES)
+def test_a_few_columns_first(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    settings, schema, batches = GLANCES[name]
+    bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))
+    oracle = Oracle(settings)
+    for batch in batches:
+        load_both(bench, oracle, schema, batch)
+    assert canonical(bench.rows()) == canonical(comparable(oracle.rows))
+
+
+def test_rows_that_tell_enough_are_not_read_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole: list[int] = []
+    read_whole = spark_near._with_keys_of
+
+    def counted(batch: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
+        whole.append(batch.count())
+        return read_whole(batch, table, merge)
+
+    monkeypatch.setattr(spark_near, "_with_keys_of", counted)
+    bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))
+    bench.load(UPSERT, ORDERS, DAY1)
+    assert bench.load(UPSERT, ORDERS, [order(1, "b", day=2), order(2, day=2), order(4)]).updated == 2
+    assert whole == []
+    assert bench.load(UPSERT, ORDERS, [order(1, "b", day=3), order(3, "c")]).updated == 2
+    assert whole == [1]
 
 
 def _tell_ranges(bench: Bench, batch: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
-from tallymark.destinations.delta_folder import FolderCommits, settings_at
-from tallymark.destinations.delta_foreign import found_by_spark, found_in
+from tallymark.destinations.delta_folder import FolderCommits, is_large, settings_at
+from tallymark.destinations.delta_foreign import refuse_foreign_files
 from tallymark.destinations.delta_history import DeltaHistory, SparkCommits
 from tallymark.destinations.delta_limits import (
     refuse_changes_to_append_only,
@@ -111,7 +111,7 @@ class DeltaDestination:
     def inspect(self, table: str) -> TableShape | None:
         version = self._latest_version(table)
         if version is None:
-            self._refuse_foreign_files(table)
+            refuse_foreign_files(self._spark, self._path(table), self._folder(table))
             self._forget(table)
             return None
         try:
@@ -154,7 +154,9 @@ class DeltaDestination:
         tombstones = self._tombstones(plan)
         with (
             planned_for(self._spark, rows=rows),
-            labelled(self._spark, plan, incoming, current, tombstones, rows) as effect,
+            labelled(
+                self._spark, plan, incoming, current, tombstones, rows, large_table=self._is_large(plan.table)
+            ) as effect,
         ):
             refuse_changes_to_append_only(plan, effect.counts)
             yield DeltaPrepared(effect, self._target(plan))
@@ -320,17 +322,9 @@ class DeltaDestination:
             self._frames[place] = (version, self._spark.sql(f"SELECT * FROM {self._sql(table)}{at}"))
         return self._frames[place][1]
 
-    def _refuse_foreign_files(self, table: str) -> None:
-        path = self._path(table)
-        if path is None:
-            return
+    def _is_large(self, table: str) -> bool:
         folder = self._folder(table)
-        found = found_by_spark(self._spark, path) if folder is None else found_in(folder)
-        if found is not None:
-            raise NotATable(
-                f"{path}: holds files that are not a Delta table, such as {found}",
-                hint="choose another folder or `table`, or move those files away",
-            )
+        return folder is not None and is_large(folder)
 
 
 def _unusable(table: str, error: Exception) -> TallymarkError:

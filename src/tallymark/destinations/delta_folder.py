@@ -8,6 +8,7 @@ nothing of themselves, a RESTORE to a time.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from tallymark.destinations.delta_log_files import CHECKPOINT, COMMIT, commit_fi
 from tallymark.model.marker import Marker
 
 _FURTHEST_LOOK = 64  # commits back, for the settings of a table
+_LARGE_BYTES = 128 << 20
+_MANY_FILES = 10_000
 _PLACES_OF_UNPUBLISHED_COMMITS = ("_staged_commits", "_commits")
 
 
@@ -124,3 +127,22 @@ def _metadata_after(folder: Path, version: int) -> dict[str, Any]:
         if summary["txnId"] == _commit_info(commit)["txnId"]:
             return dict(summary["metadata"])
     return _first_action(commit, "metaData")
+
+
+def is_large(folder: Path) -> bool:
+    """Whether the table has much to read. Files that it no longer holds count until they are vacuumed: for
+    choosing how to read it, that is near enough."""
+    total = 0
+    for files, size in enumerate(_file_sizes(folder), 1):
+        total += size
+        if total >= _LARGE_BYTES or files >= _MANY_FILES:
+            return True
+    return False
+
+
+def _file_sizes(folder: Path) -> Iterator[int]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+        for name in files:
+            with suppress(OSError):  # vacuumed in this moment
+                yield (Path(place) / name).stat().st_size

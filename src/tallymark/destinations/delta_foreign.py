@@ -10,7 +10,19 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from tallymark.destinations.spark_sql import reason
-from tallymark.errors import DestinationError
+from tallymark.errors import DestinationError, NotATable
+
+
+def refuse_foreign_files(spark: SparkSession, path: str | None, folder: Path | None) -> None:
+    """`path` is None for a table of a catalog, `folder` is one that this process sees as Spark does."""
+    if path is None:
+        return
+    found = found_by_spark(spark, path) if folder is None else found_in(folder)
+    if found is not None:
+        raise NotATable(
+            f"{path}: holds files that are not a Delta table, such as {found}",
+            hint="choose another folder or `table`, or move those files away",
+        )
 
 
 def found_by_spark(spark: SparkSession, path: str) -> str | None:

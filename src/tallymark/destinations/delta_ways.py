@@ -17,7 +17,7 @@ from tallymark.destinations.contract import Way
 from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
-from tallymark.destinations.spark_relations import key_ranges
+from tallymark.destinations.spark_near import key_ranges
 from tallymark.destinations.spark_sql import quoted
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import DuplicatesFound, SampleRow
+from tallymark.destinations.spark_near import near
 from tallymark.destinations.spark_relations import (
     Relations,
     Tally,
@@ -121,15 +122,18 @@ def labelled(
     current: DataFrame | None,
     tombstones: DataFrame | None = None,
     incoming_rows: int | None = None,
+    *,
+    large_table: bool = False,
 ) -> Iterator[Labelled]:
-    """`current` is the table at the plan's version, or None when the load creates it."""
+    """`current` is the table at the plan's version, or None when the load creates it. `large_table`: to read
+    all its columns takes longer than a query more."""
     removed = current if isinstance(plan.shape, Merge) and plan.shape.anew else None
     table = current if current is not None and removed is None else no_rows(spark, plan.columns)
     with ExitStack() as cache:
         relations = Relations(spark, plan, incoming, table, tombstones, incoming_rows, cache=cache)
         match plan.shape:
             case Merge() as merge:
-                yield _labelled_merge(relations, merge, removed)
+                yield _labelled_merge(relations, merge, removed, large_table=large_table)
             case Append() | ReplaceTable() | ReplaceSlices():
                 yield _whole_rows(relations)
 
@@ -155,22 +159,24 @@ def _whole_rows(relations: Relations) -> Labelled:
     return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 
 
-def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | None) -> Labelled:
+def _labelled_merge(
+    relations: Relations, merge: Merge, removed: DataFrame | None, *, large_table: bool
+) -> Labelled:
     plan = relations.plan
     relations = replace(relations, incoming=given_rows(plan, relations.incoming))
     look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
-    near = relations.near(merge)
-    rows = near.labels(merge)
+    spoken_of = near(relations, merge, large_table=large_table)
+    rows = spoken_of.labels(merge)
     seen = tally_merge(
         relations,
-        near,
+        spoken_of,
         merge,
         rows,
         count_table=_counts_table(plan),
         find_duplicates=look_everywhere,
         removed=removed,
     )
-    _refuse(near, merge, seen)
+    _refuse(spoken_of, merge, seen)
     repair = None
     if seen.duplicate_keys or seen.labelled > seen.total:
         repair = _find_duplicates(relations, merge, seen)
@@ -192,7 +198,7 @@ def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | Non
         seen.table_rows,
         seen.null_matches,
         repair,
-        near.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
+        spoken_of.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
         keeps_rows(relations.spark, relations.incoming_rows),
     )
 

@@ -61,7 +61,7 @@ class Relations:
         steps = query.args.pop("with_", None)
         for step in steps.expressions if steps is not None else ():
             inner = _reading(step.this, read)
-            shared = step.alias in self._read_several_times
+            shared = step.alias in self.read_several_times
             read[step.alias] = exp.to_table(self._step(step.alias, inner)) if shared else inner.subquery()
         return self.spark.sql(spark_text(_reading(query, read), self.plan))
 
@@ -76,7 +76,7 @@ class Relations:
         return views
 
     @cached_property
-    def _read_several_times(self) -> frozenset[str]:
+    def read_several_times(self) -> frozenset[str]:
         """Steps by their names, which mean the same in all queries of a plan."""
         assert isinstance(self.plan.shape, Merge)  # noqa: S101
         reads = Counter(table.name for table in _labels(self.plan.shape).find_all(exp.Table))
@@ -96,7 +96,7 @@ class Relations:
     def labels(self, merge: Merge) -> DataFrame:
         """In exactly the plan's types: a column that only some rows have may come as NULL of no type."""
         idle = f"{LABEL} IN ({literals(_IDLE)})"
-        value = "{}" if self._is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
+        value = "{}" if self.is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
         written = [_cast(value.format(quoted(column.name)), column) for column in self.plan.columns]
         return self.kept(self.run(_labels(merge)).selectExpr(*written, LABEL, FROM_BATCH))
 
@@ -108,40 +108,12 @@ class Relations:
         return frame
 
     @property
-    def _is_small(self) -> bool:
+    def is_small(self) -> bool:
         return self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
-
-    def near(self, merge: Merge) -> Relations:
-        """With the rows of the table that the batch speaks of, found by a small side that every worker gets
-        whole: without it, Spark would sort the table for each join with it."""
-        if not merge.within or not self._is_small or merge.anew or self.plan.creates_table:
-            return self
-        names = [quoted(name) for name in merge.within]
-        keys = F.broadcast(self.incoming.select(*names)).alias("k")
-        same = " AND ".join(f"c.{name} = k.{name}" for name in names)
-        rows = self._in_range(merge).alias("c").join(keys, F.expr(same), "left_semi")
-        if CURRENT in self._read_several_times:
-            rows = self.kept(rows)
-        return replace(self, current=rows, current_view="tm_near")
-
-    def _in_range(self, merge: Merge) -> DataFrame:
-        ranges = key_ranges(self.plan, merge)
-        return self.current.where(ranges) if ranges else self.current
 
 
 def _labels(merge: Merge) -> exp.Query:
     return merge.full_join or merge.labels
-
-
-def key_ranges(plan: Plan, merge: Merge, alias: str = "") -> str:
-    """Where the batch's keys are, said as literals, so that files of the table which cannot hold them are not
-    even opened. Empty: unknown, or rows with other keys matter too."""
-    within = {name.casefold() for name in merge.within}
-    return " AND ".join(
-        f"{alias}{quoted(found.column)} BETWEEN {found.low} AND {found.high}"
-        for found in plan.key_ranges
-        if found.column.casefold() in within
-    )
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:

@@ -96,6 +96,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Glance:
+    """Columns of the table that are often enough to see. A row of it that differs in `telling` from all rows
+    of the batch with its key is labelled the same whatever is in columns other than these and the key: they
+    may then be NULL, and need not be read."""
+
+    telling: str
+    beside: tuple[str, ...] = ()  # what labels look at in every row
+
+
+@dataclass(frozen=True)
 class Merge:
     """Labelled rows are inserted, updated, closed, deleted.
 
@@ -110,6 +120,7 @@ class Merge:
     refusals: tuple[Refusal, ...] = ()
     tombstones: Tombstones | None = None
     within: tuple[str, ...] = ()  # of the table, the queries look only at rows that equal the batch in these
+    glance: Glance | None = None  # None: labels need whole rows
     full_join: exp.Query | None = None  # `labels` by one join both ways, for engines that are fast at it
     anew: bool = False  # labelled as though the table were empty, which becomes the inserted rows
 

@@ -29,6 +29,7 @@ from tallymark.model.settings import CdcSettings, MergeSettings, Operation
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.duplicates import duplicates_of
 from tallymark.strategies.feed import equal_sequences, has_truncate, is_kind, tombstones_of
+from tallymark.strategies.glance import glance_of
 from tallymark.strategies.sql import (
     compared,
     differs,
@@ -321,4 +322,5 @@ def merge_changes(
         if changes.remembers
         else None,
         within=() if changes.cuts else settings.unique_key,
+        glance=None if feed.partial else glance_of(settings, given, written, current, changes.sequence),
     )

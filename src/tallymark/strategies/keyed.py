@@ -19,6 +19,7 @@ from tallymark.model.plan import (
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column, is_provenance
 from tallymark.strategies.duplicates import duplicates_of
+from tallymark.strategies.glance import glance_of
 from tallymark.strategies.sql import (
     any_differs,
     comparable,
@@ -85,6 +86,7 @@ def merge_by_key(
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
         within=() if sees_missing else keys,
+        glance=glance_of(settings, given, written, current, order) if settings.skip_unchanged else None,
     )
 
 
