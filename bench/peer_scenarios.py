@@ -18,7 +18,7 @@ PEERS = {
     "fsspeckit": ("fsspeckit_merge", ""),
 }
 _LIMIT_SECONDS = 400
-_SLOW = {"fsspeckit"}  # a minute or more for each load: measured once, and nothing to warm up for
+SLOW = {"fsspeckit"}  # a minute or more for each load: measured once, and nothing to warm up for
 
 
 def upsert_by_peers(
@@ -34,7 +34,7 @@ def upsert_by_peers(
     timed, not_measured = {}, {}
     for name in peers:
         peer, destination = PEERS[name]
-        given, warm_ups = (files[:1], 0) if name in _SLOW else (files, WARM_UPS)
+        given, warm_ups = (files[:1], 0) if name in SLOW else (files, WARM_UPS)
         expected = _expected(engine, place / "start", given)
         work = place / name.replace(" ", "-")
         found = run_peer(

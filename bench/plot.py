@@ -20,6 +20,8 @@ def main(figures_file: Path, folder: Path) -> None:
         ratios(figures["scenarios"], folder / "ratios.svg")
     for what, sides in figures.get("growth", {}).items():
         growth(what, sides, folder / f"by-{what.replace(' ', '-')}.svg")
+    if figures.get("known_files"):
+        growth("known files", known_files(figures["known_files"]), folder / "by-known-files.svg", "seconds")
 
 
 def ratios(scenarios: dict, file: Path) -> None:
@@ -38,7 +40,14 @@ def ratios(scenarios: dict, file: Path) -> None:
     save(figure, file)
 
 
-def growth(what: str, sides: dict, file: Path) -> None:
+def known_files(found: dict) -> dict:
+    parts = {"nothing_new": "run with nothing new", "all_there": "discovery of 100 new"}
+    return {
+        told: {known: one[part]["seconds"] for known, one in found.items()} for part, told in parts.items()
+    }
+
+
+def growth(what: str, sides: dict, file: Path, measured: str = "seconds of one batch") -> None:
     figure, axes = plt.subplots(figsize=(6, 3.5))
     for side, points in sides.items():
         sizes = sorted(int(size) for size in points)
@@ -46,7 +55,7 @@ def growth(what: str, sides: dict, file: Path) -> None:
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
     axes.set_xlabel(what)
-    axes.set_ylabel("seconds of one batch")
+    axes.set_ylabel(measured)
     axes.legend()
     save(figure, file)
 

@@ -34,11 +34,12 @@ A ratio below 1 means that Tallymark is faster.
 
 @dataclass
 class Report:
+    machine: dict[str, str]
     figures: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def load(cls) -> Report:
-        return cls(json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {})
+    def load(cls, machine: dict[str, str]) -> Report:
+        return cls(machine, json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {})
 
     def add_result(self, result: Result) -> None:
         scenario = result.scenario
@@ -52,7 +53,13 @@ class Report:
             }
             for name, timed in result.sides.items()
         }
-        found = {"ours": scenario.ours, "bounds": bounds, "sides": sides, "not_measured": result.not_measured}
+        found = {
+            "ours": scenario.ours,
+            "bounds": bounds,
+            "sides": sides,
+            "not_measured": result.not_measured,
+            "tallymark": self.machine["tallymark"],
+        }
         self.figures.setdefault("scenarios", {})[scenario.name] = found
         told = ", ".join(f"{name} {side['median']} s" for name, side in sides.items())
         verdicts = ", ".join(f"{b['ratio']} of {b['against']} (at most {b['at_most']})" for b in bounds)
@@ -67,8 +74,8 @@ class Report:
         self.figures.setdefault("known_files", {})[str(found.known)] = asdict(found)
         self._tell(f"{found.known:,} known files: {asdict(found)}")
 
-    def save(self, machine: dict[str, str], seconds: float) -> None:
-        self.figures["machine"] = machine
+    def save(self, seconds: float) -> None:
+        self.figures["machine"] = self.machine
         self.figures["measured_at"] = datetime.now(UTC).date().isoformat()
         self.figures["seconds"] = round(seconds)
         self._write()
@@ -91,7 +98,7 @@ def page(figures: dict[str, Any], plots: list[str]) -> str:
         f"Measured on {figures['measured_at']}: {named}.\n",
         "## Loads\n",
         _table(
-            ["scenario", "Tallymark", "way", "jobs", "others", "ratio", "at most", ""],
+            ["scenario", "Tallymark", "way", "jobs", "others", "ratio", "at most", "", "commit"],
             [_scenario_line(name, found) for name, found in figures.get("scenarios", {}).items()],
         ),
     ]
@@ -123,6 +130,7 @@ def _scenario_line(name: str, found: dict[str, Any]) -> list[str]:
         "; ".join(str(b["ratio"]) for b in found["bounds"]),
         "; ".join(str(b["at_most"]) for b in found["bounds"]),
         "" if met else "not met",
+        found.get("tallymark", ""),
     ]
 
 
