@@ -28,6 +28,8 @@ _GIBIBYTE = 1 << 30
 
 # G1 marks all the time beside Parquet's large buffers: a fifth of the processor time of small loads.
 _COLLECTOR = "-XX:+UseParallelGC"
+# Elsewhere Delta reads the whole log again after each commit, and ORC's timestamps depend on the machine.
+_TIME_ZONE = "-Duser.timezone=UTC"
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
@@ -62,6 +64,7 @@ def launch_settings(config: SparkConfig, home: Path, shipped: frozenset[str]) ->
     own = _everywhere(config.master, home) | _downloads(user, home, shipped)
     if is_local(config.master):
         own |= _embedded(config.master)
+        own["spark.driver.extraJavaOptions"] += f" {_TIME_ZONE}"
         if not _OTHER_COLLECTOR.search(user.get("spark.driver.extraJavaOptions", "")):
             own["spark.driver.extraJavaOptions"] += f" {_COLLECTOR}"
     joined = {key: mark.join(filter(None, [own[key], user.get(key)])) for key, mark in _LISTS.items()}
