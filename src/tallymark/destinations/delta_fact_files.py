@@ -9,9 +9,11 @@ A row is a fact about one commit: the same row twice means no more than once, so
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
@@ -52,6 +54,9 @@ class FactFiles:
                 raise self._unreadable(files, error) from error
         raise AssertionError("unreachable")
 
+    def schemas(self) -> dict[Path, pa.Schema]:
+        return self.read(lambda files: {file: pq.read_schema(file) for file in files})
+
     def add(self, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
         """Only a few of the rows are in memory at a time."""
         with self._new_file() as unfinished, pq.ParquetWriter(unfinished, schema) as writer:
@@ -73,10 +78,34 @@ class FactFiles:
         small = [file for file in self.listed() if _size(file) < LARGE_BYTES]
         return small if len(small) > MOST_FILES else []
 
+    def rewrite(self, files: Sequence[Path], keep: ds.Expression | None = None) -> None:
+        """As one file. All have the same schema."""
+        try:
+            stored = ds.dataset([str(file) for file in files], format="parquet")
+            self.add(stored.schema, stored.to_batches(filter=keep))
+        except FileNotFoundError:  # another process does the same
+            return
+        except (pa.ArrowException, OSError) as error:
+            if self._first_unreadable(files) is None:
+                raise
+            raise self._unreadable(files, error) from error
+        self.remove(files)
+
     def remove(self, files: Iterable[Path]) -> None:
         for file in files:
             with suppress(FileNotFoundError):  # another process does the same
                 file.unlink()
+
+    def remove_unfinished(self, before: datetime) -> None:
+        """Of processes that died."""
+        for left in self.folder.glob(".*"):
+            with suppress(FileNotFoundError):
+                if left.stat().st_mtime >= before.timestamp():
+                    continue
+                if left.is_dir():
+                    shutil.rmtree(left)
+                else:
+                    left.unlink()
 
     @contextmanager
     def _new_file(self) -> Iterator[Path]:
@@ -93,11 +122,11 @@ class FactFiles:
 
     def _unreadable(self, files: Sequence[Path], error: Exception) -> DestinationError:
         return DestinationError(
-            f"{self._first_unreadable(files)}: {self.facts} cannot be read: {error}",
+            f"{self._first_unreadable(files) or self.folder}: {self.facts} cannot be read: {error}",
             hint=f"bring the file back from a backup; if it never held {self.facts}, remove it",
         )
 
-    def _first_unreadable(self, files: Sequence[Path]) -> Path:
+    def _first_unreadable(self, files: Sequence[Path]) -> Path | None:
         for file in files:
             try:
                 stored = ds.dataset([str(file)], schema=self.schema, format="parquet")
@@ -105,7 +134,7 @@ class FactFiles:
                     pass
             except (pa.ArrowException, OSError):
                 return file
-        return self.folder
+        return None
 
 
 def _grouped(rows: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -71,8 +71,8 @@ class Relations:
         self.current.createOrReplaceTempView(self.current_view)
         views = {INCOMING: "tm_incoming", CURRENT: self.current_view}
         if self.tombstones is not None:
-            self.tombstones.createOrReplaceTempView("tm_tombstones")
-            views[TOMBSTONES] = "tm_tombstones"
+            views[TOMBSTONES] = f"{self.current_view}_tombstones"
+            self.tombstones.distinct().createOrReplaceTempView(views[TOMBSTONES])
         return views
 
     @cached_property
@@ -112,7 +112,7 @@ class Relations:
         return self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
 
     def near(self, merge: Merge) -> Relations:
-        """With the rows of the table that the batch speaks of, found by a small side that every worker gets
+        """With the rows and tombstones that the batch speaks of, found by a small side that every worker gets
         whole: without it, Spark would sort the table for each join with it."""
         if not merge.within or not self._is_small or merge.anew or self.plan.creates_table:
             return self
@@ -122,7 +122,10 @@ class Relations:
         rows = self._in_range(merge).alias("c").join(keys, F.expr(same), "left_semi")
         if CURRENT in self._read_several_times:
             rows = self.kept(rows)
-        return replace(self, current=rows, current_view="tm_near")
+        gone = self.tombstones
+        if gone is not None:
+            gone = gone.alias("c").join(keys, F.expr(same), "left_semi")
+        return replace(self, current=rows, current_view="tm_near", tombstones=gone)
 
     def _in_range(self, merge: Merge) -> DataFrame:
         ranges = key_ranges(self.plan, merge)
