@@ -128,7 +128,7 @@ class DeltaTombstones:
         frames = []
         for schema, files in _by_schema(self._files.schemas()):
             if _has(schema.names, wanted) and {*_STAMPS} <= {*schema.names}:
-                read = self._spark.read.schema(from_arrow_schema(schema))
+                read = self._spark.read.schema(from_arrow_schema(schema, prefer_timestamp_ntz=True))
                 frames.append(read.parquet(*map(literal_path, files)))
         return frames
 

@@ -160,6 +160,7 @@ WIDER = {
 def test_a_key_that_became_wider_is_the_same_key(case: str, files: Memory) -> None:
     narrow, wide, before, after = WIDER[case]
     files.add(1, [(before, 1)], f"id {narrow}, lsn bigint")
+    assert files.valid(1, columns=f"id {wide}, lsn bigint") == [(after, 1)]
     files.add(2, [(after, 2)], f"id {wide}, lsn bigint")
     assert files.valid(1, 2, columns=f"id {wide}, lsn bigint") == [(after, 1), (after, 2)]
     elsewhere = Memory(files.spark, str(files.location))
@@ -199,6 +200,7 @@ def test_a_key_of_any_type_comes_back_as_it_was(
     kind: str, files: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta_fact_files, "MOST_FILES", 1)
+    files.spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     odd = f'`a key, with "quotes" and.dots` {kind}, batch_id string'
     expected = bytearray(KEYS[kind]) if kind == "binary" else KEYS[kind]
     for number in (1, 2):
