@@ -161,11 +161,12 @@ def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | Non
     look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
     near = relations.near(merge)
     rows = near.labels(merge)
+    gone = near.kept(near.run(merge.tombstones.new)) if merge.tombstones else None  # counted, then written
     seen = tally_merge(
         relations,
-        near,
         merge,
         rows,
+        gone,
         count_table=_counts_table(plan),
         find_duplicates=look_everywhere,
         removed=removed,
@@ -177,7 +178,7 @@ def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | Non
         relations = _without_duplicates(relations, merge, repair)
         rows = relations.labels(merge)
         table_rows = seen.table_rows
-        seen = tally_merge(relations, relations, merge, rows, count_table=False, find_duplicates=False)
+        seen = tally_merge(relations, merge, rows, gone, count_table=False, find_duplicates=False)
         _refuse(relations, merge, seen)
         seen = replace(seen, table_rows=table_rows)
         repair = _with_overlap(repair, merge, rows)
@@ -192,7 +193,7 @@ def _labelled_merge(relations: Relations, merge: Merge, removed: DataFrame | Non
         seen.table_rows,
         seen.null_matches,
         repair,
-        near.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
+        gone if seen.new_tombstones else None,
         keeps_rows(relations.spark, relations.incoming_rows),
     )
 

@@ -237,9 +237,9 @@ def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: 
 
 def tally_merge(
     relations: Relations,
-    near: Relations,
     merge: Merge,
     rows: DataFrame,
+    new_tombstones: DataFrame | None,
     *,
     count_table: bool,
     find_duplicates: bool,
@@ -254,8 +254,8 @@ def tally_merge(
         counted.append(_line("table", relations.current))
     if find_duplicates:
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
-    if merge.tombstones is not None:
-        counted.append(_line("tombstones", near.run(merge.tombstones.new)))
+    if new_tombstones is not None:
+        counted.append(_line("tombstones", new_tombstones))
     seen = _collected(counted)
     return seen if relations.incoming_rows is None else replace(seen, total=relations.incoming_rows)
 
