@@ -310,7 +310,7 @@ class DeltaDestination:
             path,
             lambda: self._latest_version(table),
             lambda: self._history(table),
-            lambda: str(self._detail(table).location),
+            lambda: self._folder(table) or self._path(table) or self._detail(table).location,
         )
 
     def _at_version(self, table: str, version: int, *, named: bool) -> DataFrame:

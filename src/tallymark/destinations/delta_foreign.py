@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.spark_sql import reason
+from tallymark.destinations.spark_sql import literal_path, reason
 from tallymark.errors import DestinationError, NotATable
 
 
@@ -27,9 +26,8 @@ def refuse_foreign_files(spark: SparkSession, path: str | None, folder: Path | N
 
 def found_by_spark(spark: SparkSession, path: str) -> str | None:
     """The URL of one of them; None when there is none."""
-    literal = re.sub(r"([\\*?\[\]{}])", r"\\\1", path)  # load() takes a glob
     try:
-        files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal)
+        files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(path))
         found = files.select("path").limit(1).collect()
     except AnalysisException:  # nothing there
         return None

@@ -5,20 +5,17 @@ read without a Spark job. Everywhere else they are a Delta table, `applied`, sin
 only Delta appends safely to a place that knows no rename. A table may have both: whoever reads, reads both.
 
 Rows are facts about one commit: twice the same row means no more than once, so copying needs no transaction.
-Files: 1. a new one appears whole, under its name or not at all; 2. when there are many, they are written as
-one, and only then removed. A reader that loses a file meanwhile looks again.
+How files come and go: delta_fact_files.py.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,9 +25,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tallymark.destinations.delta_fact_files import FactFiles
 from tallymark.destinations.delta_history import held_versions
 from tallymark.destinations.spark_sql import beside_data, delta_table, local_frame
-from tallymark.errors import DestinationError
 
 APPLIED, RESTORED = "applied", "restored"  # kinds of rows
 COMMIT_COLUMNS = ("batch_id", "sequence", "fence")  # a repeated attempt of a batch has another fence
@@ -55,8 +52,6 @@ _SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
 _ARROW_TYPES = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
 _ARROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in FIELDS.items()])
 _DELTA_TABLE, _FILES = "applied", "markers"
-_MOST_FILES = 32
-_LOOKS = 5
 _FEW_HASHES = 500
 _WANTED = "wanted"
 
@@ -190,14 +185,10 @@ class FolderCopies:
         return self.spark.createDataFrame(held, schema)
 
     def add(self, rows: list[Row]) -> None:
-        self._place.mkdir(parents=True, exist_ok=True)
         self._write(pa.Table.from_pylist([dict(row) for row in rows], _ARROW_SCHEMA))
-        files = self._files()
-        if len(files) > _MOST_FILES:
-            self._write(self._every_row(files))
-            for file in files:
-                with suppress(FileNotFoundError):  # another process does the same
-                    file.unlink()
+        if many := self._files.too_many():
+            self._write(self._files.read(lambda _: self._every_row(many)))
+            self._files.remove(many)
 
     @property
     def _elsewhere(self) -> SparkCopies | None:
@@ -206,81 +197,31 @@ class FolderCopies:
         return SparkCopies(self.spark, self.folder, self.table_id) if copied_by_spark.is_dir() else None
 
     @property
-    def _place(self) -> Path:
-        return Path(beside_data(self.folder, _FILES))
-
-    def _files(self) -> list[Path]:
-        return sorted(self._place.glob("[!._]*.parquet"))
+    def _files(self) -> FactFiles:
+        return FactFiles(Path(beside_data(self.folder, _FILES)), "the markers of loads", _ARROW_SCHEMA)
 
     def _read(self, columns: list[str], wanted: ds.Expression | None = None) -> pa.Table:
         mine = ds.field("table_id") == self.table_id
         condition = mine if wanted is None else mine & wanted
-        for look in range(1, _LOOKS + 1):
-            files = self._files()
+
+        def look(files: list[Path]) -> pa.Table:
             if not files:
-                break
-            try:
-                stored = ds.dataset([str(file) for file in files], schema=_ARROW_SCHEMA, format="parquet")
-                return stored.to_table(columns=columns, filter=condition, use_threads=False)
-            except FileNotFoundError as error:
-                if look == _LOOKS:
-                    raise _unreadable(files, error) from error
-            except (pa.ArrowException, OSError) as error:
-                raise _unreadable(files, error) from error
-        return _ARROW_SCHEMA.empty_table().select(columns)
+                return _ARROW_SCHEMA.empty_table().select(columns)
+            stored = ds.dataset([str(file) for file in files], schema=_ARROW_SCHEMA, format="parquet")
+            return stored.to_table(columns=columns, filter=condition, use_threads=False)
+
+        return self._files.read(look)
 
     def _every_row(self, files: Iterable[Path]) -> pa.Table:
         """Sorted, so that a look for a few contents can pass most of a long file by."""
         parts = []
         for file in files:
-            try:
+            with suppress(FileNotFoundError):
                 parts.append(pq.read_table(file, schema=_ARROW_SCHEMA))
-            except FileNotFoundError:
-                continue
-            except (pa.ArrowException, OSError) as error:
-                raise _unreadable([file], error) from error
         return pa.concat_tables(parts).sort_by("content_hash") if parts else _ARROW_SCHEMA.empty_table()
 
     def _write(self, rows: pa.Table) -> None:
-        name = uuid4().hex
-        unfinished = self._place / f".{name}"
-        try:
-            with unfinished.open("wb") as file:
-                pq.write_table(rows, file, row_group_size=50_000)
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(self._place / f"{name}.parquet")
-            _keep_names(self._place)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
-
-
-def _keep_names(folder: Path) -> None:
-    """A new name in a folder outlives a loss of power only with this."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _unreadable(files: Sequence[Path], error: Exception) -> DestinationError:
-    return DestinationError(
-        f"{_first_unreadable(files)}: the markers of loads cannot be read: {error}",
-        hint="bring the file back from a backup; if it was never one of Tallymark's markers, remove it",
-    )
-
-
-def _first_unreadable(files: Sequence[Path]) -> Path:
-    for file in files:
-        try:
-            pq.read_table(file, schema=_ARROW_SCHEMA)
-        except (pa.ArrowException, OSError):
-            return file
-    return files[0].parent
+        self._files.add(_ARROW_SCHEMA, rows.to_batches())
 
 
 def copies_beside(spark: SparkSession, location: str | Path, table_id: str) -> MarkerCopies:

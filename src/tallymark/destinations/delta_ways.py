@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
@@ -40,7 +41,7 @@ class Target:
     path: str | None
     latest_version: Callable[[], int | None]
     history: Callable[[], DeltaHistory]
-    location: Callable[[], str]  # of a table that exists
+    location: Callable[[], str | Path]  # of a table that exists or is to be made by its path
 
 
 def choose_way(labelled: Labelled) -> Way:

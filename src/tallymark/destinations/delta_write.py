@@ -76,7 +76,7 @@ class DeltaPrepared:
         self._refuse_held(marker)
         way = self.way.name
         if self.target.path is not None:
-            self._remember_deletes(self.target.path, marker)
+            self._remember_deletes(marker)
         with _marked_and_fenced(self.labelled.spark, marker):
             try:
                 WAYS[way](self.labelled, self.target)
@@ -86,7 +86,7 @@ class DeltaPrepared:
                 commit = self._find_commit(marker, planned, way)
         if self.target.path is None:
             try:
-                self._remember_deletes(self.target.location(), marker)
+                self._remember_deletes(marker)
             except TallymarkError as error:  # the rows are committed: the marker must tell, not this error
                 raise CommitUnknown(error.message, hint=error.hint) from error
         return commit
@@ -102,11 +102,12 @@ class DeltaPrepared:
                 hint="run again: what is applied is not loaded twice",
             )
 
-    def _remember_deletes(self, location: str, marker: Marker) -> None:
+    def _remember_deletes(self, marker: Marker) -> None:
         if self.labelled.tombstones is None:
             return
         try:
-            DeltaTombstones(self.labelled.spark, location).add(self.labelled.tombstones, marker)
+            place = DeltaTombstones(self.labelled.spark, self.target.location())
+            place.add(self.labelled.tombstones, marker)
         except Exception as error:
             raise write_error(f"{self.labelled.plan.table}: its tombstones", error) from error
 

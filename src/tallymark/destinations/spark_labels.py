@@ -167,11 +167,13 @@ def _labelled_merge(
     look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
     spoken_of = near(relations, merge, large_table=large_table)
     rows = spoken_of.labels(merge)
+    # Counted, then written.
+    gone = spoken_of.kept(spoken_of.run(merge.tombstones.new)) if merge.tombstones else None
     seen = tally_merge(
         relations,
-        spoken_of,
         merge,
         rows,
+        gone,
         count_table=_counts_table(plan),
         find_duplicates=look_everywhere,
         removed=removed,
@@ -183,7 +185,7 @@ def _labelled_merge(
         relations = _without_duplicates(relations, merge, repair)
         rows = relations.labels(merge)
         table_rows = seen.table_rows
-        seen = tally_merge(relations, relations, merge, rows, count_table=False, find_duplicates=False)
+        seen = tally_merge(relations, merge, rows, gone, count_table=False, find_duplicates=False)
         _refuse(relations, merge, seen)
         seen = replace(seen, table_rows=table_rows)
         repair = _with_overlap(repair, merge, rows)
@@ -198,7 +200,7 @@ def _labelled_merge(
         seen.table_rows,
         seen.null_matches,
         repair,
-        spoken_of.run(merge.tombstones.new) if merge.tombstones and seen.new_tombstones else None,
+        gone if seen.new_tombstones else None,
         keeps_rows(relations.spark, relations.incoming_rows),
     )
 

@@ -1,4 +1,4 @@
-"""The rows of the table that a batch speaks of, and of those no more columns than it takes.
+"""The rows of the table and the tombstones that a batch speaks of, and no more columns than it takes.
 
 1. Files that cannot hold the batch's keys are not opened: its key ranges are said as literals.
 2. Rows with its keys are found by a small side that every worker gets whole: without it, Spark would sort the
@@ -32,7 +32,10 @@ def near(relations: Relations, merge: Merge, *, large_table: bool) -> Relations:
         rows = _with_keys_of(relations.incoming, table, merge)
     if CURRENT in relations.read_several_times:
         rows = relations.kept(rows)
-    return replace(relations, current=rows, current_view="tm_near")
+    gone = relations.tombstones
+    if gone is not None:
+        gone = _with_keys_of(relations.incoming, gone, merge)
+    return replace(relations, current=rows, current_view="tm_near", tombstones=gone)
 
 
 def key_ranges(plan: Plan, merge: Merge, alias: str = "") -> str:

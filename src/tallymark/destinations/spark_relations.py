@@ -71,8 +71,8 @@ class Relations:
         self.current.createOrReplaceTempView(self.current_view)
         views = {INCOMING: "tm_incoming", CURRENT: self.current_view}
         if self.tombstones is not None:
-            self.tombstones.createOrReplaceTempView("tm_tombstones")
-            views[TOMBSTONES] = "tm_tombstones"
+            views[TOMBSTONES] = f"{self.current_view}_tombstones"
+            self.tombstones.distinct().createOrReplaceTempView(views[TOMBSTONES])
         return views
 
     @cached_property
@@ -206,9 +206,9 @@ def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: 
 
 def tally_merge(
     relations: Relations,
-    near: Relations,
     merge: Merge,
     rows: DataFrame,
+    new_tombstones: DataFrame | None,
     *,
     count_table: bool,
     find_duplicates: bool,
@@ -223,8 +223,8 @@ def tally_merge(
         counted.append(_line("table", relations.current))
     if find_duplicates:
         counted.append(_line("duplicates", relations.run(merge.duplicates.keys)))
-    if merge.tombstones is not None:
-        counted.append(_line("tombstones", near.run(merge.tombstones.new)))
+    if new_tombstones is not None:
+        counted.append(_line("tombstones", new_tombstones))
     seen = _collected(counted)
     return seen if relations.incoming_rows is None else replace(seen, total=relations.incoming_rows)
 

@@ -25,6 +25,7 @@ __all__ = [
     "delta_table",
     "exact_timestamp",
     "is_embedded",
+    "literal_path",
     "local_frame",
     "lost_connection",
     "no_rows",
@@ -100,6 +101,11 @@ def delta_table(spark: SparkSession, path: str | Path) -> DataFrame | None:
     except AnalysisException:
         return None
     return stored
+
+
+def literal_path(path: str | Path) -> str:
+    """Spark's readers of files take a glob."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path))
 
 
 def beside_data(location: str | Path, name: str) -> str | Path:

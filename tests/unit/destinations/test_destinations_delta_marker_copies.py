@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations import delta_marker_copies
+from tallymark.destinations import delta_fact_files
+from tallymark.destinations.delta_fact_files import FactFiles
 from tallymark.destinations.delta_marker_copies import (
     APPLIED,
     FIELDS,
@@ -86,7 +87,7 @@ def test_both_places_are_read_by_whoever_reads(spark: SparkSession, tmp_path: Pa
 
 
 def test_many_files_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta_marker_copies, "_MOST_FILES", 4)
+    monkeypatch.setattr(delta_fact_files, "MOST_FILES", 4)
     mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
     for version in range(20):
         mine.add([row(version, f"hash {version}")])
@@ -101,15 +102,15 @@ def test_a_file_that_goes_while_it_is_read_is_looked_for_again(
 ) -> None:
     mine = FolderCopies(None, tmp_path, "t")  # type: ignore[arg-type]
     mine.add([row(1, "a")])
-    listed = FolderCopies._files
+    listed = FactFiles.listed
     looks: list[int] = []
 
-    def with_one_that_is_gone(self: FolderCopies) -> list[Path]:
+    def with_one_that_is_gone(self: FactFiles) -> list[Path]:
         looks.append(1)
         gone = [tmp_path / "gone.parquet"] if len(looks) == 1 else []
         return [*listed(self), *gone]
 
-    monkeypatch.setattr(FolderCopies, "_files", with_one_that_is_gone)
+    monkeypatch.setattr(FactFiles, "listed", with_one_that_is_gone)
     assert len(mine.look(["a"]).rows) == 1
     assert len(looks) > 1
 
@@ -152,7 +153,7 @@ def test_a_file_that_is_none_of_ours_is_named(rubbish: bytes, spark: SparkSessio
 def test_many_files_with_rubbish_among_them_stay(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delta_marker_copies, "_MOST_FILES", 2)
+    monkeypatch.setattr(delta_fact_files, "MOST_FILES", 2)
     mine = FolderCopies(spark, tmp_path, "t")
     mine.add([row(1, "a")])
     junk = tmp_path / "_tallymark/markers/notes.parquet"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import sqlglot
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, ReplaceTable, Shape, Tombstones
 from tallymark.model.receipt import Counts
+from tallymark.model.session import SHARES_FILES
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
 
@@ -273,30 +275,72 @@ def remembering(as_of: datetime = AS_OF) -> Merge:
     return merge(REMEMBERING, tombstones=kept)
 
 
-def test_deletes_are_remembered_from_the_first_load_on(lake: Lake) -> None:
-    lake.load(remembering(), [(1, "gone"), (2, "a")])
-    assert lake.load(remembering(), [(1, "late"), (3, "b")])[0] == Counts(inserted=1, skipped=1, total=2)
+@pytest.fixture(params=["files", "delta table"])
+def feed(request: pytest.FixtureRequest, lake: Lake) -> Lake:
+    """A table in a folder of this machine, and one in a place that only Spark sees."""
+    lake.spark.conf.set(SHARES_FILES, str(request.param == "files").lower())
+    return lake
+
+
+def remembered(lake: Lake) -> int:
+    """In either place."""
+    beside = Path(lake.path) / "_tallymark"
+    files = [pq.read_metadata(file).num_rows for file in beside.glob("deletes/*.parquet")]
+    if (beside / "tombstones").is_dir():
+        assert files == []
+        return lake.spark.read.format("delta").load(f"{beside}/tombstones").count()
+    return sum(files)
+
+
+def test_deletes_are_remembered_from_the_first_load_on(feed: Lake) -> None:
+    feed.load(remembering(), [(1, "gone"), (2, "a")])
+    assert remembered(feed) == 1
+    assert feed.load(remembering(), [(1, "late"), (3, "b")])[0] == Counts(inserted=1, skipped=1, total=2)
     later = AS_OF + timedelta(days=40)
-    assert lake.load(remembering(later), [(1, "back")], later)[0].inserted == 1
-    lake.destination.settle(TABLE)
-    stored = lake.spark.read.format("delta").load(f"{lake.path}/_tallymark/tombstones")
-    assert stored.count() == 0
+    assert feed.load(remembering(later), [(1, "back")], later)[0].inserted == 1
+    feed.destination.settle(TABLE)
+    assert remembered(feed) == 0
 
 
-def test_tombstones_of_a_load_that_did_not_commit_have_no_say(lake: Lake) -> None:
-    lake.load(remembering(), [(2, "a")])
-    plan = lake.plan(remembering())
-    rows = local_frame(lake.spark, [(1, "gone")], "id bigint, name string")
-    with lake.destination.prepare(plan, rows) as prepared, pytest.raises(Fenced):
-        late = replace(lake.marker(plan, prepared.counts), batch_id="late", content_hashes=("late",))
+def test_tombstones_of_a_load_that_did_not_commit_have_no_say(feed: Lake) -> None:
+    feed.load(remembering(), [(2, "a")])
+    plan = feed.plan(remembering())
+    rows = local_frame(feed.spark, [(1, "gone")], "id bigint, name string")
+    with feed.destination.prepare(plan, rows) as prepared, pytest.raises(Fenced):
+        late = replace(feed.marker(plan, prepared.counts), batch_id="late", content_hashes=("late",))
         prepared.commit(late)
-    stored = lake.spark.read.format("delta").load(f"{lake.path}/_tallymark/tombstones")
-    assert stored.count() == 1
-    assert lake.load(remembering(), [(1, "first")])[0].inserted == 1
+    assert remembered(feed) == 1
+    assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
-def test_tombstones_of_a_load_that_was_undone_have_no_say(lake: Lake) -> None:
-    lake.load(remembering(), [(2, "a")])
-    lake.load(remembering(), [(1, "gone")])
-    lake.spark.sql(f"RESTORE TABLE delta.`{lake.path}` TO VERSION AS OF 0")
-    assert lake.load(remembering(), [(1, "first")])[0].inserted == 1
+def test_tombstones_of_a_load_that_was_undone_have_no_say(feed: Lake) -> None:
+    feed.load(remembering(), [(2, "a")])
+    feed.load(remembering(), [(1, "gone")])
+    assert feed.load(remembering(), [(1, "late")])[0].skipped == 1
+    feed.spark.sql(f"RESTORE TABLE delta.`{feed.path}` TO VERSION AS OF 0")
+    assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
+
+
+def test_a_table_that_is_made_again_remembers_nothing(feed: Lake) -> None:
+    """Though what another one remembered may still lie there."""
+    feed.load(remembering(), [(1, "gone"), (2, "a")])
+    shutil.rmtree(Path(feed.path) / "_delta_log")
+    for file in Path(feed.path).glob("*.parquet"):
+        file.unlink()
+    feed.load(remembering(), [(2, "a")])
+    assert remembered(feed) == 1
+    assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
+
+
+def test_what_the_delta_table_remembers_counts_beside_files(lake: Lake) -> None:
+    """And what files remember counts where only Spark reads."""
+    lake.spark.conf.set(SHARES_FILES, "false")
+    lake.load(remembering(), [(1, "gone"), (9, "a")])
+    lake.spark.conf.set(SHARES_FILES, "true")
+    lake.destination = DeltaDestination(lambda: lake.spark, root=str(Path(lake.path).parents[1]))
+    assert lake.load(remembering(), [(1, "late"), (2, "gone")])[0].skipped == 2
+    assert lake.load(remembering(), [(1, "late"), (2, "late")])[0].skipped == 2
+    lake.spark.conf.set(SHARES_FILES, "false")
+    lake.destination = DeltaDestination(lambda: lake.spark, root=str(Path(lake.path).parents[1]))
+    counts = lake.load(remembering(), [(1, "late"), (2, "late"), (3, "new")])[0]
+    assert (counts.skipped, counts.inserted) == (2, 1)
