@@ -12,4 +12,4 @@ from deltalake import DeltaTable, QueryBuilder
 def rows_of(path: Path | str) -> list[dict[str, Any]]:
     """Through its query engine: its plain reader does not know deletion vectors."""
     query = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT * FROM t")
-    return pa.table(query.read_all()).to_pylist()
+    return pa.table(query.read_all()).to_pylist(maps_as_pydicts="strict")

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "enrolled" in metafunc.fixturenames:
-        core = any(mark.name == "core" for mark in metafunc.definition.iter_markers())
-        runs = {n: MANY or not entry.variant or (core and entry.core) for n, entry in DESTINATIONS.items()}
-        metafunc.parametrize("enrolled", [name for name, wanted in runs.items() if wanted])
+        core = {of for mark in metafunc.definition.iter_markers("core") for of in mark.args}
+        names = [n for n, e in DESTINATIONS.items() if MANY or not e.differs_in or e.differs_in in core]
+        metafunc.parametrize("enrolled", names)
 
 
 @pytest.fixture

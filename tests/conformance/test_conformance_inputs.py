@@ -88,7 +88,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.core
+@pytest.mark.core("place")
 def test_a_table_is_read_at_its_version_with_every_type(
     bench: Bench, spark: SparkSession, scratch: Path
 ) -> None:

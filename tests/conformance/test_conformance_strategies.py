@@ -70,7 +70,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.core
+@pytest.mark.core("place", "writing")
 def test_a_history_of_batches(bench: Bench) -> None:
     """One sequence that meets every way of writing."""
     history = [
@@ -144,7 +144,7 @@ def a_row(chance: random.Random, number: int, position: int) -> Row:
     }
 
 
-@pytest.mark.core
+@pytest.mark.core("writing")
 def test_a_legacy_table_with_duplicates_is_repaired(bench: Bench) -> None:
     legacy = [order(1), order(1, "z"), order(2), order(3), order(3), order(3)]
     bench.load(APPEND, ORDERS, legacy)
