@@ -28,6 +28,7 @@ from tallymark.destinations.sql_engine import (
     Relation,
     Row,
     a_view,
+    coerced_values,
     literal,
     quoted,
     quoted_list,
@@ -224,6 +225,13 @@ class PostgresSession:
     def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
         defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
         self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined}) ON COMMIT DROP")
+
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        values = coerced_values(self.engine, columns, "q")
+        self.execute(
+            f"CREATE TEMP TABLE {quoted(name)} ON COMMIT DROP AS SELECT {values} FROM ({query}) AS q"
+        )
+        self.execute(f"ANALYZE {quoted(name)}")
 
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         import psycopg
