@@ -199,11 +199,7 @@ def _has_no_reason(work: Work, refusal: Refusal, seen: _Labels) -> bool:
     batches there are none."""
     if refusal.shows_as is not None and not seen.rows.get(refusal.shows_as):
         return True
-    if refusal.among:
-        names = quoted_list(refusal.among)
-        sharing = f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
-        return not work.session.fetch(sharing)
-    return False
+    return bool(refusal.among) and work.is_unique(refusal.among)
 
 
 def _offer_tombstones(work: Work, tombstones: Tombstones) -> None:
