@@ -59,9 +59,9 @@ def lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> memoryview:
 
 def _bytes_of(texts: pa.Array) -> memoryview:
     """Arrow keeps the texts of an array one after the other, which is all that COPY wants."""
-    _, offsets, values = texts.buffers()
-    if len(texts) == 0 or values is None:  # no rows, or no text in any of them
+    if len(texts) == 0:
         return memoryview(b"")
+    _, offsets, values = texts.buffers()
     ends = memoryview(offsets).cast("i")
     return memoryview(values)[ends[texts.offset] : ends[texts.offset + len(texts)]]
 

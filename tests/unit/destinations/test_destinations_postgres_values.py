@@ -64,10 +64,6 @@ def test_nul_is_refused_by_the_name_of_its_column() -> None:
         copied(k=pa.array([1]), v=pa.array(["a\0b"]))
 
 
-def test_a_column_without_any_text() -> None:
-    assert copied(v=pa.nulls(2, pa.string()), w=pa.array(["", ""])) == b"\\N\t\n\\N\t\n"
-
-
 def test_no_more_than_a_part_waits_to_be_sent(postgres: Callable[[], str]) -> None:
     """A driver that keeps what the server has not taken yet would keep the whole batch."""
     column = [NativeColumn("v", "text", "string")]
