@@ -26,6 +26,7 @@ from tallymark.destinations.sql_engine import (
     Relation,
     Row,
     a_view,
+    coerced_values,
     literal,
     quoted,
     quoted_list,
@@ -239,6 +240,10 @@ class DuckDbSession:
     def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
         defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
         self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined})")
+
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        values = coerced_values(self.engine, columns, "q")
+        self.execute(f"CREATE TEMP TABLE {quoted(name)} AS SELECT {values} FROM ({query}) AS q")
 
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         for table in tables:

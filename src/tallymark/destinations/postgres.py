@@ -19,7 +19,8 @@ from tallymark.config.secrets import redact
 from tallymark.destinations.contract import Capabilities
 from tallymark.destinations.postgres_errors import copy_refusal, refusal
 from tallymark.destinations.postgres_settings import set_up
-from tallymark.destinations.postgres_values import exported, lines
+from tallymark.destinations.postgres_types import native_type, spark_type
+from tallymark.destinations.postgres_values import copy_rows, exported
 from tallymark.destinations.postgres_views import oid_of, replace_view, schema_of
 from tallymark.destinations.sql_engine import (
     Name,
@@ -27,12 +28,12 @@ from tallymark.destinations.sql_engine import (
     Relation,
     Row,
     a_view,
+    coerced_values,
     literal,
     quoted,
     quoted_list,
 )
 from tallymark.destinations.sql_parquet import ROWS_AT_ONCE, write_rows
-from tallymark.destinations.sql_types import parse_type
 from tallymark.destinations.sql_values import plain
 from tallymark.errors import CommitUnknown, DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
@@ -40,26 +41,6 @@ from tallymark.model.table import JSON_TYPE
 if TYPE_CHECKING:
     import psycopg
 
-_NATIVE = {
-    "boolean": "boolean",
-    "tinyint": "smallint",  # PostgreSQL has no smaller one
-    "smallint": "smallint",
-    "int": "integer",
-    "bigint": "bigint",
-    "float": "real",
-    "double": "double precision",
-    "string": "text",
-    "void": "text",
-    "binary": "bytea",
-    "date": "date",
-    "timestamp": "timestamp with time zone",
-    "timestamp_ntz": "timestamp without time zone",
-    JSON_TYPE: "jsonb",
-}
-_SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("void", "tinyint")} | {
-    "json": JSON_TYPE,
-    "numeric": "decimal(38,18)",  # of any size: what fits this type fits it
-}
 _KINDS = {
     "m": "a materialized view",
     "f": "a foreign table",
@@ -132,20 +113,10 @@ class PostgresEngine:
             session.temporary("_tm_check", [NativeColumn("x", "integer", "int")])
 
     def native_type(self, spark_type: str) -> str:
-        parsed = parse_type(spark_type)
-        if parsed.is_nested:
-            return _NATIVE[JSON_TYPE]
-        if parsed.name == "decimal":
-            return f"numeric({parsed.sizes[0]},{parsed.sizes[1]})"
-        if parsed.name not in _NATIVE:
-            raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
-        return _NATIVE[parsed.name]
+        return native_type(spark_type)
 
     def spark_type(self, native: str) -> str:
-        if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", native):
-            return f"decimal({found[1]},{found[2]})" if int(found[1]) <= 38 else "string"
-        without_size = re.sub(r"^(timestamp)\(\d\)", r"\1", native)
-        return _SPARK.get(without_size, "string")
+        return spark_type(native)
 
     def moment(self, at: datetime) -> exp.Expr:
         text = exp.Literal.string(at.astimezone(UTC).isoformat(" ", "microseconds"))
@@ -255,15 +226,19 @@ class PostgresSession:
         defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
         self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined}) ON COMMIT DROP")
 
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        values = coerced_values(self.engine, columns, "q")
+        self.execute(
+            f"CREATE TEMP TABLE {quoted(name)} ON COMMIT DROP AS SELECT {values} FROM ({query}) AS q"
+        )
+        self.execute(f"ANALYZE {quoted(name)}")
+
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         import psycopg
 
-        copied = f"COPY {quoted(name)} ({', '.join(quoted(c.name) for c in columns)}) FROM STDIN"
+        copied = f"COPY {quoted(name)} ({quoted_list([c.name for c in columns])}) FROM STDIN"
         try:
-            with self.connection.cursor() as cursor, cursor.copy(copied.encode()) as copy:
-                for table in tables:
-                    for batch in table.to_batches(max_chunksize=10_000):
-                        copy.write(lines(batch, columns))
+            copy_rows(self.connection, copied, columns, tables)
         except psycopg.Error as error:
             raise copy_refusal(error, self.engine) from error
         self.execute(f"ANALYZE {quoted(name)}")  # without it the planner takes every batch for a small one

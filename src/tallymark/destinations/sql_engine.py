@@ -129,6 +129,9 @@ class Session(Protocol):
     def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
         """Makes an empty table that nobody else sees and that ends with the session."""
 
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        """Such a table of what a query finds, by the names of these columns and in their types."""
+
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         """Fills a temporary table."""
 
@@ -200,3 +203,10 @@ class Engine(Protocol):
 
     def coerced(self, value: str, native: str) -> str:
         """A value that may have lost its type in a query, such as NULL, in that type again."""
+
+
+def coerced_values(engine: Engine, columns: Sequence[NativeColumn], relation: str) -> str:
+    """The columns of a relation, each certain to have its type."""
+    return ", ".join(
+        f"{engine.coerced(f'{relation}.{quoted(c.name)}', c.native)} AS {quoted(c.name)}" for c in columns
+    )

@@ -70,14 +70,13 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
     duplicates, taken = _find_duplicates(work, merge) if merge.duplicates.whole_table else (None, 0)
     survivors = merge.duplicates.survivors if duplicates else None
     current = _near(work, merge) if survivors is None else work.current
-    work.session.temporary(LABELS, work.labelled)
     seen = _label(work, merge, survivors, current)
     if seen.from_batch > total and duplicates is None:
         # A key that the table holds twice matches twice.
         duplicates, taken = _find_duplicates(work, merge)
         if duplicates is not None:
             survivors, current = merge.duplicates.survivors, work.current
-            work.session.execute(f"DELETE FROM {quoted(LABELS)}")
+            work.session.execute(f"DROP TABLE {quoted(LABELS)}")
             seen = _label(work, merge, survivors, current)
     _refuse(work, merge, seen, survivors, current)
     counts = seen.counts
@@ -125,10 +124,8 @@ class _Labels:
 
 
 def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> _Labels:
-    values = ", ".join(work.engine.coerced(f"q.{quoted(c.name)}", c.native) for c in work.labelled)
     query = work.query(merge.labels, survivors=survivors, current=current)
-    names = quoted_list([c.name for c in work.labelled])
-    work.session.execute(f"INSERT INTO {quoted(LABELS)} ({names}) SELECT {values} FROM ({query}) AS q")
+    work.session.temporary_of(LABELS, work.labelled, query)
     rows = work.session.fetch(
         f"SELECT {quoted(LABEL)}, SUM(CASE WHEN {quoted(FROM_BATCH)} THEN 1 ELSE 0 END), COUNT(*) "
         f"FROM {quoted(LABELS)} GROUP BY {quoted(LABEL)}"
@@ -202,11 +199,7 @@ def _has_no_reason(work: Work, refusal: Refusal, seen: _Labels) -> bool:
     batches there are none."""
     if refusal.shows_as is not None and not seen.rows.get(refusal.shows_as):
         return True
-    if refusal.among:
-        names = quoted_list(refusal.among)
-        sharing = f"SELECT {names} FROM {quoted(STAGED)} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
-        return not work.session.fetch(sharing)
-    return False
+    return bool(refusal.among) and work.is_unique(refusal.among)
 
 
 def _offer_tombstones(work: Work, tombstones: Tombstones) -> None:

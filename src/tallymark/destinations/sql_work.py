@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from sqlglot import exp
 
-from tallymark.destinations.rendering import render
+from tallymark.destinations.rendering import Ranking, by_window, render
 from tallymark.destinations.sql_engine import (
     Engine,
     Name,
@@ -50,6 +50,7 @@ class Work:
     plan: Plan
     name: Name
     relation: Relation | None  # the table as it is; None: the load creates it
+    _unique: dict[frozenset[str], bool] = field(default_factory=dict)  # what `is_unique` has found
 
     @property
     def is_first_load(self) -> bool:
@@ -111,13 +112,36 @@ class Work:
         relations[TOMBSTONES] = table_of(Name(None, OLD_TOMBSTONES, OLD_TOMBSTONES))
         if survivors is not None:
             relations[CURRENT] = exp.Subquery(this=reading(survivors, relations))
-        return self.rendered(reading(query, relations))
+        return self.rendered(reading(query, relations), ranking=self._rank)
+
+    def _rank(self, rank: exp.Expr, columns: tuple[str, ...]) -> exp.Expr:
+        return exp.Literal.number(1) if self.is_unique(columns) else rank
+
+    def is_unique(self, columns: Sequence[str]) -> bool:
+        """Whether no two rows of the staged batch share these columns. The database is asked, once: texts
+        that differ, such as by blanks at their end, may be the same to it."""
+        wanted = frozenset(columns)
+        if any(unique and known <= wanted for known, unique in self._unique.items()):
+            return True
+        if wanted not in self._unique:
+            self._unique[wanted] = not self.session.fetch(self._shared(columns))
+        return self._unique[wanted]
+
+    def _shared(self, columns: Sequence[str]) -> str:
+        """Finds a row if rows of the batch share these columns. PostgreSQL sorts to count distinct values:
+        of numbers that takes half as long as to hash them, of texts in the order of a language far longer."""
+        names, staged = quoted_list(columns), quoted(STAGED)
+        types = [column.spark for column in self.staged if column.name in columns]
+        if len(columns) == 1 and types != ["string"]:
+            counts = f"SELECT COUNT(*) AS total, COUNT(DISTINCT {names}) AS distinct_ones FROM {staged}"
+            return f"SELECT 1 FROM ({counts}) AS q WHERE distinct_ones < total"
+        return f"SELECT {names} FROM {staged} GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1"
 
     def shown(self, query: exp.Query) -> str:
         """A query of the plan for people: over `incoming` and `current`, as the plan has it."""
         return self.rendered(query, pretty=True)
 
-    def rendered(self, query: exp.Query, *, pretty: bool = False) -> str:
+    def rendered(self, query: exp.Query, *, ranking: Ranking = by_window, pretty: bool = False) -> str:
         engine = self.engine
         return render(
             query,
@@ -125,6 +149,7 @@ class Work:
             as_of=engine.moment(self.plan.as_of),
             ordered=engine.ordered,
             comparable=engine.comparable,
+            ranking=ranking,
             pretty=pretty,
         )
 

@@ -36,8 +36,9 @@ from tallymark.destinations.sql_engine import (
 from tallymark.destinations.sql_file import refuse_no_place
 from tallymark.destinations.sql_parquet import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.sql_types import parse_type
+from tallymark.destinations.sqlite_errors import refusal
 from tallymark.destinations.sqlite_values import for_arrow, python_value, row_digest, stored, type_of
-from tallymark.errors import DestinationError, TableBusy, TallymarkError, Unsupported
+from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
 
 OLDEST = (3, 35, 0)  # UPDATE … FROM and RETURNING came before, ALTER TABLE … DROP COLUMN with it
@@ -75,24 +76,6 @@ _SPARK = {native: spark for spark, native in _NATIVE.items() if spark != "void"}
     "JSON": JSON_TYPE,
 }
 _EXACT_IN_A_FLOAT = 15  # digits
-
-_MEANINGS = (
-    (
-        "SQLITE_NOTADB",
-        "is not a SQLite database",
-        "set `path` to a SQLite file, or to one that is not there yet",
-    ),
-    ("SQLITE_CORRUPT", "is damaged", "restore it from a backup"),
-    (
-        "SQLITE_CANTOPEN",
-        "cannot be opened",
-        "check that its folder exists and that this user may write there",
-    ),
-    ("SQLITE_READONLY", "is read-only", "let this user write the file and its folder"),
-    ("SQLITE_FULL", "cannot grow: the disk is full", "free some space on its disk, then run again"),
-    ("SQLITE_IOERR", "cannot be read or written", "check its disk, then run again"),
-    ("SQLITE_CONSTRAINT", "refuses rows", "a constraint of the table forbids what the batch brings"),
-)
 
 
 @dataclass(frozen=True)
@@ -134,7 +117,7 @@ class SqliteEngine:
                 check_same_thread=False,
             )
         except sqlite3.Error as error:
-            raise self.refusal(error) from error
+            raise refusal(error, self) from error
         session = SqliteSession(self, connection)
         try:
             connection.create_collation(_DECIMAL_ORDER, _compare_decimals)
@@ -190,19 +173,6 @@ class SqliteEngine:
     def coerced(self, value: str, native: str) -> str:
         return value  # SQLite has no typed NULL, and a cast would change what is stored
 
-    def refusal(self, error: sqlite3.Error | OverflowError) -> TallymarkError:
-        code = getattr(error, "sqlite_errorname", "") or ""
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return TableBusy(
-                f"{self.path}: another process writes this database, "
-                f"for more than {self.busy_seconds:g} seconds",
-                hint="run again when it is done",
-            )
-        for start, meaning, hint in _MEANINGS:
-            if code.startswith(start):
-                return DestinationError(f"{self.path}: {meaning} ({error})", hint=hint)
-        return DestinationError(f"{self.path}: SQLite refuses: {error}")
-
 
 @dataclass
 class SqliteSession:
@@ -213,13 +183,13 @@ class SqliteSession:
         try:
             return self.connection.execute(sql).rowcount
         except sqlite3.Error as error:
-            raise self.engine.refusal(error) from error
+            raise refusal(error, self.engine) from error
 
     def fetch(self, sql: str) -> list[Row]:
         try:
             return self.connection.execute(sql).fetchall()
         except sqlite3.Error as error:
-            raise self.engine.refusal(error) from error
+            raise refusal(error, self.engine) from error
 
     def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         return [
@@ -232,7 +202,7 @@ class SqliteSession:
             cursor = self.connection.execute(sql)
             return [column[0] for column in cursor.description], cursor.fetchall()
         except sqlite3.Error as error:
-            raise self.engine.refusal(error) from error
+            raise refusal(error, self.engine) from error
 
     def relation(self, name: Name) -> Relation | None:
         found = self.fetch(
@@ -284,6 +254,12 @@ class SqliteSession:
         defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
         self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined})")
 
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        """In two steps: a table made of a query would not have the declared types."""
+        self.temporary(name, columns)
+        names = quoted_list([c.name for c in columns])
+        self.execute(f"INSERT INTO temp.{quoted(name)} ({names}) SELECT {names} FROM ({query}) AS q")
+
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         marks = ", ".join("?" for _ in columns)
         self.execute("BEGIN")  # of a temporary table: the database itself is not locked
@@ -293,7 +269,7 @@ class SqliteSession:
                 rows = zip(*texts, strict=True)
                 self.connection.executemany(f"INSERT INTO temp.{quoted(name)} VALUES ({marks})", rows)
             except sqlite3.Error as error:
-                raise self.engine.refusal(error) from error
+                raise refusal(error, self.engine) from error
         self.execute("COMMIT")
 
     def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
@@ -337,7 +313,7 @@ class SqliteSession:
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield rows
         except sqlite3.Error as error:
-            raise self.engine.refusal(error) from error
+            raise refusal(error, self.engine) from error
 
     def commit(self) -> None:
         self.execute("COMMIT")

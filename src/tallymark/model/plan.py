@@ -46,6 +46,7 @@ TOMBSTONES = "tombstones"  # `Tombstones.columns` of deletes that still have a s
 AS_OF = "as_of"  # placeholder: `Plan.as_of`, as a timestamp
 ORDERED = "TM_ORDERED"  # function (value, type): the value, ordered as Spark orders that type
 COMPARABLE = "TM_COMPARABLE"  # function (value, type): something that has equality, of a value with a map
+RANK = "TM_RANK"  # function (rank, columns…): the rank; it is 1 if no rows of the batch share the columns
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from tallymark.strategies.sql import (
     older,
     oldest_first,
     parse,
+    rank,
     resolved,
     same_key,
 )
@@ -199,13 +200,13 @@ class _Changes:
         return f"t.{_RANK} = 1 AND NOT ({newer})"
 
     def _live(self) -> str:
-        partition = f"PARTITION BY {names(self.keys)}, {_STALE}, {_TRUNCATES}"
         resets = f"""
             {_CUT} + SUM(CASE WHEN {_DELETES} = 1 OR {_INSERTS} = 1 THEN 1 ELSE 0 END) OVER (
-              {partition} ORDER BY {oldest_first(self.order)} ROWS UNBOUNDED PRECEDING)
+              PARTITION BY {names(self.keys)}, {_STALE}, {_TRUNCATES}
+              ORDER BY {oldest_first(self.order)} ROWS UNBOUNDED PRECEDING)
         """
         return f"""
-            SELECT *, ROW_NUMBER() OVER ({partition} ORDER BY {latest_first(self.order)}) AS {_RANK},
+            SELECT *, {rank(self.keys, self.order, also=(_STALE, _TRUNCATES))} AS {_RANK},
               {resets if self.feed.partial else "0"} AS {_RESETS}
             FROM judged
         """

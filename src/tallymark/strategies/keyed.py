@@ -30,6 +30,7 @@ from tallymark.strategies.sql import (
     names,
     older,
     parse,
+    rank,
     resolved,
     same_key,
 )
@@ -91,12 +92,7 @@ def merge_by_key(
 
 
 def _ranked(keys: Sequence[str], order: Sequence[Column]) -> str:
-    return f"""(
-        SELECT *, ROW_NUMBER() OVER (
-          PARTITION BY {names(keys)} ORDER BY {latest_first([*order, *POSITION])}
-        ) AS {name(_RANK)}
-        FROM {name(INCOMING)}
-    )"""
+    return f"(SELECT *, {rank(keys, [*order, *POSITION])} AS {name(_RANK)} FROM {name(INCOMING)})"
 
 
 def _present() -> str:

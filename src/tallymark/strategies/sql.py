@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import sqlglot
 from sqlglot import exp
 
-from tallymark.model.plan import COMPARABLE, ORDERED
+from tallymark.model.plan import COMPARABLE, ORDERED, RANK
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import JSON_TYPE, Column, TableShape, find_column, is_provenance
 
@@ -51,6 +51,14 @@ def ordered(column: Column, value: str) -> str:
 def latest_first(order: Sequence[Column], table: str = "") -> str:
     """NULL counts as oldest."""
     return ", ".join(f"{ordered(c, name(c.name, table))} DESC NULLS LAST" for c in order)
+
+
+def rank(columns: Sequence[str], order: Sequence[Column], also: Sequence[str] = ()) -> str:
+    """The place of a row, the latest first, among those of the batch that share `columns` and the expressions
+    `also`. To sort the batch for it is dear, and an engine that knows that none share them need not."""
+    partition = ", ".join([names(columns), *also])
+    window = f"ROW_NUMBER() OVER (PARTITION BY {partition} ORDER BY {latest_first(order)})"
+    return f"{RANK}({window}, {', '.join(map(text, columns))})"
 
 
 def oldest_first(order: Sequence[Column], table: str = "") -> str:

@@ -39,10 +39,10 @@ from tallymark.strategies.sql import (
     compared,
     differs,
     in_table,
-    latest_first,
     name,
     names,
     ordered,
+    rank,
     resolved,
     same_key,
 )
@@ -120,12 +120,12 @@ class Timeline:
     # 1. batch
 
     def _batch(self) -> str:
-        order = latest_first([*self.sequence, *self.declared_order(), *POSITION])
+        order = [*self.sequence, *self.declared_order(), *POSITION]
+        columns = self.keys if self.history.effective is None else (*self.keys, self.history.effective)
         closes = f"CASE WHEN {is_kind(self.feed, Operation.DELETE)} THEN 1 ELSE 0 END" if self.feed else "0"
         rows = f"WHERE NOT {self._truncates()}" if self._cuts else ""
         return f"""
-            SELECT *, {self.time} AS {_T}, {closes} AS {_CLOSES},
-              ROW_NUMBER() OVER (PARTITION BY {names(self.keys)}, {self.time} ORDER BY {order}) AS {_RANK}
+            SELECT *, {self.time} AS {_T}, {closes} AS {_CLOSES}, {rank(columns, order)} AS {_RANK}
             FROM {name(INCOMING)} {rows}
         """
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import psycopg
 import pyarrow as pa
 import pytest
 
-from tallymark.destinations.postgres_values import lines
+from tallymark.destinations.postgres_values import copy_rows, lines
 from tallymark.destinations.sql_engine import NativeColumn
 from tallymark.errors import DestinationError
 
@@ -60,3 +62,20 @@ def test_a_part_of_a_batch_is_no_more_than_that() -> None:
 def test_nul_is_refused_by_the_name_of_its_column() -> None:
     with pytest.raises(DestinationError, match="column v: a text holds the character NUL"):
         copied(k=pa.array([1]), v=pa.array(["a\0b"]))
+
+
+def test_no_more_than_a_part_waits_to_be_sent(postgres: Callable[[], str]) -> None:
+    """A driver that keeps what the server has not taken yet would keep the whole batch."""
+    column = [NativeColumn("v", "text", "string")]
+    with psycopg.connect(postgres()) as connection:
+        connection.execute("CREATE TEMP TABLE t (v text)")
+        left: list[int] = []
+
+        def tables() -> Iterator[pa.Table]:
+            for _ in range(3):
+                yield pa.table({"v": ["x" * 1000] * 10_000})
+                left.append(connection.pgconn.flush())
+
+        copy_rows(connection, "COPY t FROM STDIN", column, tables())
+        assert left == [0, 0, 0]
+        assert connection.execute("SELECT COUNT(*), SUM(LENGTH(v)) FROM t").fetchone() == (30_000, 30_000_000)

@@ -44,3 +44,19 @@ def test_hooks_are_found_inside_each_other_and_in_subqueries() -> None:
 
 def test_without_hooks_of_its_own_an_engine_gets_the_values() -> None:
     assert render(query("SELECT TM_ORDERED(a, 'string') FROM x"), "spark", as_of=AS_OF) == "SELECT a FROM x"
+
+
+def test_a_rank_is_a_window_unless_the_engine_knows_better() -> None:
+    plan = query(
+        "SELECT TM_RANK(ROW_NUMBER() OVER (PARTITION BY a, b ORDER BY TM_ORDERED(c, 'string')), 'a', 'b') FROM x"
+    )
+    window = 'ROW_NUMBER() OVER (PARTITION BY a, b ORDER BY c COLLATE "C")'
+    assert render(plan, "sqlite", as_of=AS_OF, ordered=in_c) == f"SELECT {window} FROM x"
+    asked = []
+
+    def unique(rank: exp.Expr, columns: tuple[str, ...]) -> exp.Expr:
+        asked.append((rank.sql(), columns))
+        return exp.Literal.number(1)
+
+    assert render(plan, "sqlite", as_of=AS_OF, ordered=in_c, ranking=unique) == "SELECT 1 FROM x"
+    assert asked == [(window, ("a", "b"))]
