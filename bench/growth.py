@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import by_hand
 import tallymark as tm
 from by_hand import HandTable
@@ -39,24 +42,30 @@ def by_columns(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator
 
 
 def by_commits(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator[Point]:
-    """One table that tiny batches of our own are added to; each of them is a commit with its marker."""
+    """One table that loads of our own are added to; each of them is a commit with its marker. Those in between
+    add a row, the measured ones are upserts."""
     place = _fresh(folder)
-    spark = engine.ours
-    batches = Batches(spark, place, 100_000, 100)
+    batches = Batches(engine.ours, place, 100_000, 100)
     target, settings = _ours(engine, place, start=100_000)
+    first = pq.read_schema(next((place / "start").glob("*.parquet")))
     done = 1
     number = 0
     for size in sizes:
+        while done < size:
+            row = place / f"row-{done}.parquet"
+            pq.write_table(pa.table({"id": pa.array([-done], first.field("id").type)}), row)
+            tm.merge(row, target, strategy="append_only", provenance=False, spark=engine.ours)
+            row.unlink()
+            done += 1
         seconds = []
-        while done < size + REPETITIONS:
+        for _ in range(REPETITIONS + 1):
             file = batches.file(number)
             started = time.perf_counter()
             tm.merge(file, target, **settings)
-            if done >= size:
-                seconds.append(time.perf_counter() - started)
+            seconds.append(time.perf_counter() - started)
             shutil.rmtree(file.parent)
             done, number = done + 1, number + 1
-        yield Point("commits", size, OURS, median(seconds))
+        yield Point("commits", size, OURS, median(seconds[1:]))
     shutil.rmtree(place, ignore_errors=True)
 
 

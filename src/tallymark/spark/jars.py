@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
@@ -46,6 +50,51 @@ def download_notice(coordinates: Iterable[str], ivy: Path) -> str:
         return ""
     names = ["Delta 4.4.0 (about 13 MB)" if each == DELTA_PACKAGE else each for each in missing]
     return f"downloading {', '.join(names)}, once"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Which files some coordinates came to, remembered beside them: to ask Ivy again and to copy what it
+    finds takes seconds of each start. Only for a Spark whose workers live in this process."""
+
+    record: Path
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str], ivy: Path) -> Resolved:
+        asked = "\n".join(settings.get(key, "") for key in ("spark.jars.packages", "spark.jars.excludes"))
+        return cls(ivy / "tallymark" / f"{sha256(asked.encode()).hexdigest()[:16]}.txt")
+
+    def files(self) -> list[Path]:
+        """Empty: not known, or no longer all there."""
+        try:
+            files = [Path(line) for line in self.record.read_text("utf-8").splitlines()]
+        except (OSError, ValueError):
+            return []
+        return files if all(file.is_file() for file in files) else []
+
+    def remember(self, settings: Mapping[str, str], loaded: str) -> None:
+        """`loaded` is Spark's own list after its start, in which the user's own JARs are too. Versions that
+        move are resolved each time."""
+        files = (Path(unquote(urlsplit(url).path)) for url in loaded.split(","))
+        paths = [file for file in files if file.parent == self.record.parents[1] / "jars"]
+        if not paths or re.search(r"(?i)snapshot|latest|[\[(+]", settings["spark.jars.packages"]):
+            return
+        unfinished = self.record.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # a folder that only others may write: then it takes its seconds
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_text("\n".join(map(str, paths)) + "\n", "utf-8")
+            unfinished.replace(self.record)
+
+    def forget(self) -> None:
+        with suppress(OSError):
+            self.record.unlink()
+
+
+def on_class_path(settings: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
+    """Settings that find these files without asking anybody."""
+    theirs = settings.get("spark.driver.extraClassPath", "")
+    path = os.pathsep.join([*map(str, files), *filter(None, [theirs])])
+    return {**settings, "spark.driver.extraClassPath": path, "spark.jars.packages": ""}
 
 
 def _is_kept(coordinate: str, ivy: Path) -> bool:

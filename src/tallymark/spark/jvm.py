@@ -48,10 +48,14 @@ def running_session() -> SparkSession | None:
 def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engine:
     """1. find Java  2. settings and JARs  3. launch the JVM, its output to the log  4. open a session."""
     java = find_java(home)
-    settings = launch_settings(config, home, _shipped_jars())
+    asked = launch_settings(config, home, _shipped_jars())
+    ivy = jars.ivy_folder(asked, home)
+    resolved = jars.Resolved.of(asked, ivy)
+    known = resolved.files() if is_local(config.master) else []
+    settings = jars.on_class_path(asked, known) if known else asked
     close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
     coordinates = filter(None, settings["spark.jars.packages"].split(","))
-    tell(jars.download_notice(coordinates, jars.ivy_folder(settings, home)) or "starting Spark")
+    tell(jars.download_notice(coordinates, ivy) or "starting Spark")
     log_path = home / "logs" / "spark.log"
     with _log_file(log_path) as log:
         begin = log.tell()
@@ -62,7 +66,10 @@ def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engin
                 context = _launch(settings, log)
         except Exception as problem:
             close_gateway()
+            resolved.forget()
             raise explain(_written_since(log_path, begin), log_path, problem) from problem
+    if is_local(config.master) and not known:
+        resolved.remember(asked, context.getConf().get("spark.jars", "") or "")
     return Engine(SparkSession(context), log_path)
 
 

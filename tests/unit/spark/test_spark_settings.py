@@ -124,3 +124,55 @@ def test_a_download_is_announced_once(tmp_path: Path) -> None:
     (tmp_path / "jars" / "io.delta_delta-spark_4.1_2.13-4.4.0.jar").touch()
     (tmp_path / "jars" / "a.b_c_2.13-1.0.jar").touch()
     assert jars.download_notice(coordinates, tmp_path) == ""
+
+
+ASKED = {"spark.jars.packages": "a:b:1", "spark.jars.excludes": "*:c"}
+
+
+@pytest.fixture
+def ivy(tmp_path: Path) -> Path:
+    for name in ("a_b-1.jar", "a_needed-2.jar"):
+        (tmp_path / "ivy" / "jars").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "ivy" / "jars" / name).touch()
+    return tmp_path / "ivy"
+
+
+def loaded(ivy: Path) -> str:
+    own = [f"file://{ivy}/jars/{name}" for name in ("a_b-1.jar", "a_needed-2.jar")]
+    return ",".join([*own, "file:///opt/mine.jar", "hdfs://host/theirs.jar"])
+
+
+def test_resolved_files_are_remembered_without_the_users_own(ivy: Path) -> None:
+    assert jars.Resolved.of(ASKED, ivy).files() == []
+    jars.Resolved.of(ASKED, ivy).remember(ASKED, loaded(ivy))
+    known = jars.Resolved.of(ASKED, ivy).files()
+    assert known == [ivy / "jars" / "a_b-1.jar", ivy / "jars" / "a_needed-2.jar"]
+    made = jars.on_class_path({**ASKED, "spark.driver.extraClassPath": "/opt/x"}, known)
+    assert made["spark.driver.extraClassPath"].split(os.pathsep) == [*map(str, known), "/opt/x"]
+    assert made["spark.jars.packages"] == ""
+
+
+def test_other_packages_missing_files_and_failed_starts_are_resolved_again(ivy: Path) -> None:
+    resolved = jars.Resolved.of(ASKED, ivy)
+    resolved.remember(ASKED, loaded(ivy))
+    assert jars.Resolved.of({**ASKED, "spark.jars.packages": "a:b:2"}, ivy).files() == []
+    assert jars.Resolved.of({**ASKED, "spark.jars.excludes": ""}, ivy).files() == []
+    (ivy / "jars" / "a_needed-2.jar").unlink()
+    assert resolved.files() == []
+    (ivy / "jars" / "a_needed-2.jar").touch()
+    assert resolved.files()
+    resolved.forget()
+    assert resolved.files() == []
+
+
+@pytest.mark.parametrize("package", ["a:b:1-SNAPSHOT", "a:b:latest.release", "a:b:[1,2)", "a:b:1.+"])
+def test_versions_that_move_are_resolved_each_time(ivy: Path, package: str) -> None:
+    asked = {**ASKED, "spark.jars.packages": package}
+    jars.Resolved.of(asked, ivy).remember(asked, loaded(ivy))
+    assert jars.Resolved.of(asked, ivy).files() == []
+
+
+def test_a_folder_that_cannot_be_written_is_no_failure(ivy: Path) -> None:
+    (ivy / "tallymark").touch()
+    jars.Resolved.of(ASKED, ivy).remember(ASKED, loaded(ivy))
+    assert jars.Resolved.of(ASKED, ivy).files() == []
