@@ -42,8 +42,8 @@ def by_columns(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator
 
 
 def by_commits(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator[Point]:
-    """One table that loads of our own are added to; each of them is a commit with its marker. Those in between
-    add a row, the measured ones are upserts."""
+    """One table that loads of our own are added to, each a commit with its marker. Those in between add a
+    row, the measured ones are upserts."""
     place = _fresh(folder)
     batches = Batches(engine.ours, place, 100_000, 100)
     target, settings = _ours(engine, place, start=100_000)
