@@ -58,12 +58,14 @@ GLANCES = {
     "upsert": (
         UPSERT,
         ORDERS,
-        # another time; nothing new; the same time and another name; no time; several rows of one key
+        # another time; the same time with and without another name; no time; several rows of one key, and the
+        # last of them is the table's
         [
             DAY1,
             [order(1, day=2), order(4)],
             [order(1, day=2), order(2, "b")],
             [order(2, "b", day=None), order(3, "c", day=9), order(3, "d", day=8)],
+            [order(2, "b", day=None), order(1, day=1), order(1, day=2)],
             [order(2, "b", day=3), order(3, "e", day=8), order(1, day=1), order(1, day=3)],
         ],
     ),
