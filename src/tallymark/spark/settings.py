@@ -28,7 +28,7 @@ _GIBIBYTE = 1 << 30
 
 # G1 marks all the time beside Parquet's large buffers: a fifth of the processor time of small loads.
 _COLLECTOR = "-XX:+UseParallelGC"
-# Elsewhere Delta reads the whole log again after each commit, and ORC's timestamps depend on the machine.
+# Elsewhere Delta verifies its checksum after each commit by reading the whole log again.
 _TIME_ZONE = "-Duser.timezone=UTC"
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
