@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from zipfile import is_zipfile
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
@@ -65,18 +66,19 @@ class Resolved:
         return cls(ivy / "tallymark" / f"{sha256(asked.encode()).hexdigest()[:16]}.txt")
 
     def files(self) -> list[Path]:
-        """Empty: not known, or no longer all there."""
+        """Empty: not known, or no longer all there and whole. Spark would start without them, and whatever
+        needs them would fail in a way that names no JAR."""
         try:
             files = [Path(line) for line in self.record.read_text("utf-8").splitlines()]
         except (OSError, ValueError):
             return []
-        return files if all(file.is_file() for file in files) else []
+        return files if all(self._is_ours(file) and is_zipfile(file) for file in files) else []
 
     def remember(self, settings: Mapping[str, str], loaded: str) -> None:
         """`loaded` is Spark's own list after its start, in which the user's own JARs are too. Versions that
         move are resolved each time."""
         files = (Path(unquote(urlsplit(url).path)) for url in loaded.split(","))
-        paths = [file for file in files if file.parent == self.record.parents[1] / "jars"]
+        paths = [file for file in files if self._is_ours(file)]
         if not paths or re.search(r"(?i)snapshot|latest|[\[(+]", settings["spark.jars.packages"]):
             return
         unfinished = self.record.with_suffix(f".{os.getpid()}")
@@ -88,6 +90,9 @@ class Resolved:
     def forget(self) -> None:
         with suppress(OSError):
             self.record.unlink()
+
+    def _is_ours(self, file: Path) -> bool:
+        return file.parent == self.record.parents[1] / "jars"
 
 
 def on_class_path(settings: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:

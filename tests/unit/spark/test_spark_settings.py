@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -133,8 +134,13 @@ ASKED = {"spark.jars.packages": "a:b:1", "spark.jars.excludes": "*:c"}
 def ivy(tmp_path: Path) -> Path:
     for name in ("a_b-1.jar", "a_needed-2.jar"):
         (tmp_path / "ivy" / "jars").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "ivy" / "jars" / name).touch()
+        _jar(tmp_path / "ivy" / "jars" / name)
     return tmp_path / "ivy"
+
+
+def _jar(file: Path) -> None:
+    with ZipFile(file, "w") as jar:
+        jar.writestr("some.class", "")
 
 
 def loaded(ivy: Path) -> str:
@@ -159,7 +165,13 @@ def test_other_packages_missing_files_and_failed_starts_are_resolved_again(ivy: 
     assert jars.Resolved.of({**ASKED, "spark.jars.excludes": ""}, ivy).files() == []
     (ivy / "jars" / "a_needed-2.jar").unlink()
     assert resolved.files() == []
-    (ivy / "jars" / "a_needed-2.jar").touch()
+    (ivy / "jars" / "a_needed-2.jar").write_bytes(b"PK half of it")
+    assert resolved.files() == []
+    _jar(ivy / "jars" / "a_needed-2.jar")
+    assert resolved.files()
+    resolved.record.write_text(__file__)
+    assert resolved.files() == []
+    resolved.remember(ASKED, loaded(ivy))
     assert resolved.files()
     resolved.forget()
     assert resolved.files() == []
