@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallymark.destinations import postgres_binary
 from tallymark.destinations.sql_engine import NativeColumn, quoted
 from tallymark.destinations.sql_values import timestamp_array
 from tallymark.errors import DestinationError
@@ -35,18 +37,35 @@ def copy_rows(
 ) -> None:
     """Runs the COPY `sql`. Each part is sent before the next is made: what libpq cannot send at once it
     keeps, however much that is, and it moves all that it keeps with every part that it sends."""
+    first = next(tables, None)
+    if first is None:
+        return
+    batches = (b for t in chain([first], tables) for b in t.to_batches(max_chunksize=_ROWS_AT_ONCE))
+    parts: Iterator[memoryview] = (lines(batch, columns) for batch in batches)
+    if postgres_binary.fits(first.schema, columns):
+        sql, parts = f"{sql} (FORMAT binary)", _in_binary(batches, columns)
     with (
         selectors.DefaultSelector() as ready,
         connection.cursor() as cursor,
         cursor.copy(sql.encode()) as copy,
     ):
         ready.register(connection.pgconn.socket, selectors.EVENT_WRITE)
-        for batch in (batch for table in tables for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)):
-            data = lines(batch, columns)
+        for data in parts:
             for start in range(0, len(data), _BYTES_AT_ONCE):
                 copy.write(data[start : start + _BYTES_AT_ONCE])
                 while connection.pgconn.flush():
                     ready.select()
+
+
+def _in_binary(batches: Iterator[pa.RecordBatch], columns: Sequence[NativeColumn]) -> Iterator[memoryview]:
+    yield memoryview(postgres_binary.HEADER)
+    for batch in batches:
+        for array, column in zip(batch.columns, columns, strict=True):
+            if _is_text(array.type):
+                texts = array.cast(pa.string())
+                _refuse_nul(texts, bytes(_bytes_of(texts)), column)
+        yield _bytes_of(postgres_binary.rows(batch, columns))
+    yield memoryview(postgres_binary.TRAILER)
 
 
 def lines(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> memoryview:
@@ -73,15 +92,24 @@ def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return timestamp_array(array)
     texts = array.cast(pa.string())
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not _is_text(kind):
         return texts
     present = bytes(_bytes_of(texts))  # to look through all of them at once is many times faster
+    _refuse_nul(texts, present, column)
+    for character, escaped in _ESCAPED:
+        if character.encode() in present:
+            texts = pc.replace_substring(texts, character, escaped)
+    return texts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _refuse_nul(texts: pa.Array, present: bytes, column: NativeColumn) -> None:
+    """`present` are the bytes of all texts, and of some that are NULL."""
     if b"\0" in present and pc.any(pc.match_substring(texts, "\0")).as_py():
         raise DestinationError(
             f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
             hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
         )
-    for character, escaped in _ESCAPED:
-        if character.encode() in present:
-            texts = pc.replace_substring(texts, character, escaped)
-    return texts
