@@ -1,6 +1,6 @@
 """The library's own load: rows or files into one table, without a project.
 
-The ledger of such a call lives as long as the call. What makes it exactly once is the marker in the table:
+The ledger of such a call is empty before and after it. What makes it exactly once is the marker in the table:
 a content that it holds is not applied again, by whoever.
 """
 
@@ -35,7 +35,7 @@ from tallymark.flow.explain import explain_batch, explain_pipeline
 from tallymark.flow.job import Job, Task
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
-from tallymark.ledger import open_ledger
+from tallymark.ledger import scratch_ledger
 from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
@@ -230,23 +230,23 @@ def _frame_content(content_id: str | None) -> SourceFile:
 def _job(
     task: Task, sessions: Sessions, frame: DataFrame | None, destination: Target | None
 ) -> Iterator[Job]:
-    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch, _shared(frame) as shared:
-        ledger = open_ledger(f"sqlite:///{Path(scratch) / 'ledger.db'}")
-        try:
-            yield Job(
-                task=task,
-                ledger=ledger,
-                run_id=ledger.start_run("library", "merge", host="", pid=0),
-                holder="library",
-                start_spark=sessions.isolated,
-                open_destination=lambda spark: _destination(task.table, spark, destination),
-                quarantine_root=f"{scratch}/quarantine",
-                clock=lambda: datetime.now(UTC),
-                on_event=lambda event: None,
-                frame=shared,
-            )
-        finally:
-            ledger.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="tallymark-") as folder,
+        _shared(frame) as shared,
+        scratch_ledger() as ledger,
+    ):
+        yield Job(
+            task=task,
+            ledger=ledger,
+            run_id=ledger.start_run("library", "merge", host="", pid=0),
+            holder="library",
+            start_spark=sessions.isolated,
+            open_destination=lambda spark: _destination(task.table, spark, destination),
+            quarantine_root=f"{folder}/quarantine",
+            clock=lambda: datetime.now(UTC),
+            on_event=lambda event: None,
+            frame=shared,
+        )
 
 
 def _destination(table: str, spark: Callable[[], SparkSession], chosen: Target | None = None) -> Destination:

@@ -2,6 +2,7 @@
 
 from tallymark.ledger.facts import Lease, PipelineSummary, Registration, WaitingFile
 from tallymark.ledger.ledger import Ledger, open_ledger, reading_ledger
+from tallymark.ledger.scratch import scratch_ledger
 
 __all__ = [
     "Lease",
@@ -11,4 +12,5 @@ __all__ = [
     "WaitingFile",
     "open_ledger",
     "reading_ledger",
+    "scratch_ledger",
 ]

@@ -63,11 +63,11 @@ class Tx:
 
 
 class Database:
-    def __init__(self, address: Address, clock: Callable[[], datetime]):
+    def __init__(self, address: Address, clock: Callable[[], datetime], *, durable: bool = True):
         self.address = address
         self._clock = clock
         try:
-            self._engine = _sqlite(address) if address.is_sqlite else _postgres(address)
+            self._engine = _sqlite(address, durable) if address.is_sqlite else _postgres(address)
         except (sa.exc.SQLAlchemyError, ImportError) as error:
             raise refusal(error, address) from None
 
@@ -109,7 +109,7 @@ class Database:
         raise AssertionError("the last race was raised")
 
 
-def _sqlite(address: Address) -> sa.Engine:
+def _sqlite(address: Address, durable: bool) -> sa.Engine:
     engine = sa.create_engine(
         address.url,
         connect_args={"timeout": BUSY_SECONDS},
@@ -122,7 +122,8 @@ def _sqlite(address: Address) -> sa.Engine:
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")  # the intent must survive a power cut
+        # The intent must survive a power cut.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         _use_wal(connection)
 
     @sa.event.listens_for(engine, "begin")

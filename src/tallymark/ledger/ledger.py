@@ -20,15 +20,16 @@ from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
 
 
-def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now) -> Ledger:
+def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now, durable: bool = True) -> Ledger:
     """Creates the database file and the tables where they are missing, and brings old ones up to date.
 
-    `sqlite:///relative/or//absolute/path.db` or `postgresql://user:password@host/database`.
+    `sqlite:///relative/or//absolute/path.db` or `postgresql://user:password@host/database`. One that is not
+    `durable` need not survive a power cut.
     """
     address = parse_address(url)
     if address.is_sqlite:
         _make_folder(address)
-    database = Database(address, clock)
+    database = Database(address, clock, durable=durable)
     try:
         migrate(database)
     except BaseException:
