@@ -79,7 +79,6 @@ def test_a_full_merge_of_an_empty_batch(bench: Bench) -> None:
     assert bench.rows() == []
 
 
-@pytest.mark.core("place")
 def test_a_delete_that_arrives_before_its_insert(bench: Bench) -> None:
     bench.load(CDC, FEED, [event("d", 1, day=5), event("i", 2, day=1)])
     assert bench.load(CDC, FEED, [event("i", 1, day=2)]) == Counts(skipped=1, total=1)

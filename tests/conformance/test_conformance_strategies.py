@@ -59,8 +59,8 @@ CASES = [
     Case("incremental keeps what is newer", INCREMENTAL, [[order(1, "new", day=5), order(1, "old", day=2)], [order(1, "older", day=4)], [order(1, "equal", day=5)]], shows_more_elsewhere=True),
     Case("a missing watermark is the oldest", INCREMENTAL, [[order(1, "a", day=None)], [order(1, "b")], [order(1, "c", day=None)]], shows_more_elsewhere=True),
     Case("deduplicate keeps the last of batch and table", DEDUPLICATE, [[order(1, "new", day=5), order(1, "old", day=2)], [order(1, "late", day=3), order(2)]], shows_more_elsewhere=True),
-    Case("full merge deletes what is absent", FULL_MERGE, [DAY1, [order(2, "b"), order(4)], []]),
-    Case("snapshot replaces whole partitions", SNAPSHOT, [[order(1), order(2), order(3, "b"), order(4, None)], [order(9)], [order(8, None)], []]),
+    Case("full merge deletes what is absent", FULL_MERGE, [DAY1, [order(2, "b"), order(4)], []], shows_more_elsewhere=True),
+    Case("snapshot replaces whole partitions", SNAPSHOT, [[order(1), order(2), order(3, "b"), order(4, None)], [order(9)], [order(8, None)], []], shows_more_elsewhere=True),
     Case("versions by their time", BY_TIME, [[order(1), order(1, "b", day=5), order(2)], [order(1, "late", day=3), order(2), order(2, "a", day=9)], [order(1, "late", day=5)]]),
     Case("versions of full snapshots", CLOSING, [DAY1, [order(1), order(2, "b")], [order(1), order(3)]]),
     Case("changes by sequence", CDC, [[event("d", 9, day=9), event("i", 1), event("U", 1, "b", day=3), event("i", 2)], [event("u", 1, "late", day=2), event("i", 9, day=4), event("d", 2, day=5)], [event("u", 2, day=4), event("i", 2, "again", day=6)]], FEED),
@@ -70,7 +70,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.core("place", "writing")
+@pytest.mark.core("place")
 def test_a_history_of_batches(bench: Bench) -> None:
     """One sequence that meets every way of writing."""
     history = [

@@ -26,7 +26,11 @@ HISTORIES = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "batches"), HISTORIES, ids=lambda given: getattr(given, "strategy", ""))
+@pytest.mark.parametrize(
+    ("settings", "batches"),
+    HISTORIES if MANY else HISTORIES[:1],
+    ids=lambda given: getattr(given, "strategy", ""),
+)
 @pytest.mark.parametrize(
     "way", ["merge", *(["replace rows"] if MANY else [])]
 )  # the cheapest runs everywhere
@@ -81,7 +85,7 @@ GLANCES = {
 }
 
 
-@pytest.mark.parametrize("name", GLANCES)
+@pytest.mark.parametrize("name", GLANCES if MANY else ["upsert"])
 def test_a_few_columns_first(name: str, spark: SparkSession, tmp_path: Path) -> None:
     settings, schema, batches = GLANCES[name]
     bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))

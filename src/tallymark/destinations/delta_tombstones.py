@@ -26,7 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -48,7 +48,7 @@ _FORGOTTEN: dict[str, datetime] = {}  # path → before when this process has re
 _DELTA_TABLE, _FILES = "tombstones", "deletes"
 _PREFIX = "_tm_"  # keys of the user's may be called batch_id
 _AS_OF = "_tm_as_of"
-_COLUMNS = "_tm_columns"  # in files: what else the row has, casefolded
+_COLUMNS = "_tm_columns"  # what else the row has, casefolded: where rows of others have more, it has NULL
 _STAMPS = {
     "_tm_batch_id": "string",
     "_tm_sequence": "bigint",
@@ -93,10 +93,10 @@ class DeltaTombstones:
             F.lit(marker.sequence).cast("bigint").alias(_PREFIX + "sequence"),
             F.lit(marker.fence).cast("bigint").alias(_PREFIX + "fence"),
             F.expr(exact_timestamp(marker.as_of)).alias(_AS_OF),
+            _names(rows.columns).alias(_COLUMNS),
         ).coalesce(1)
         if self._files is not None:
-            names = F.array(*(F.lit(name.casefold()) for name in rows.columns))
-            self._add_file(self._files, stamped.withColumn(_COLUMNS, names))
+            self._add_file(self._files, stamped)
             _join_files(self._files)
             return
         writer = stamped.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -119,7 +119,9 @@ class DeltaTombstones:
 
     def _in_table(self, wanted: Tombstones) -> DataFrame | None:
         stored = delta_table(self._spark, self._table)
-        return stored if stored is not None and _has(stored.columns, wanted) else None
+        if stored is None or _COLUMNS not in stored.columns or not _has(stored.columns, wanted):
+            return None
+        return stored.where(_is_whole(wanted))
 
     def _in_files(self, wanted: Tombstones) -> list[DataFrame]:
         """One frame for each schema: columns of a feed, or their types, may change between loads."""
@@ -142,8 +144,7 @@ class DeltaTombstones:
             stored.columns  # noqa: B018 (Spark Connect looks only here)
         except AnalysisException:
             return []
-        names = F.array(*(F.lit(c.name.casefold()) for c in wanted.columns))
-        return [stored.where(F.size(F.array_except(names, F.col(_COLUMNS))) == 0)]
+        return [stored.where(_is_whole(wanted))]
 
     def _add_file(self, files: FactFiles, rows: DataFrame) -> None:
         """Spark writes, since a batch may delete more rows than this process could hold."""
@@ -163,6 +164,15 @@ def _held(rows: DataFrame, wanted: Tombstones, loads: DataFrame) -> DataFrame:
         .join(loads, on=[_PREFIX + name for name in COMMIT_COLUMNS], how="left_semi")
         .select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in wanted.columns))
     )
+
+
+def _names(names: Iterable[str]) -> Column:
+    return F.array(*(F.lit(name.casefold()) for name in names))
+
+
+def _is_whole(wanted: Tombstones) -> Column:
+    """Of a row: a key that it lacks is not the NULL of a truncate."""
+    return F.size(F.array_except(_names(c.name for c in wanted.columns), F.col(_COLUMNS))) == 0
 
 
 def _has(names: Iterable[str], wanted: Tombstones) -> bool:

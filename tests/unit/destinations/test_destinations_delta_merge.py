@@ -275,10 +275,10 @@ def remembering(as_of: datetime = AS_OF) -> Merge:
     return merge(REMEMBERING, tombstones=kept)
 
 
-@pytest.fixture(params=["files", "delta table"])
+@pytest.fixture
 def feed(request: pytest.FixtureRequest, lake: Lake) -> Lake:
-    """A table in a folder of this machine, and one in a place that only Spark sees."""
-    lake.spark.conf.set(SHARES_FILES, str(request.param == "files").lower())
+    """A table in a folder of this machine, or, where a test asks for it, one in a place that only Spark sees."""
+    lake.spark.conf.set(SHARES_FILES, str(getattr(request, "param", "files") == "files").lower())
     return lake
 
 
@@ -313,6 +313,7 @@ def test_tombstones_of_a_load_that_did_not_commit_have_no_say(feed: Lake) -> Non
     assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
+@pytest.mark.parametrize("feed", ["files", "delta table"], indirect=True)
 def test_tombstones_of_a_load_that_was_undone_have_no_say(feed: Lake) -> None:
     feed.load(remembering(), [(2, "a")])
     feed.load(remembering(), [(1, "gone")])
