@@ -17,8 +17,7 @@ right after it. A process that dies between the two forgets the deletes of that 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -40,6 +39,7 @@ from tallymark.destinations.spark_sql import (
     literal_path,
     no_rows,
     quoted,
+    set_for_now,
 )
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
@@ -150,7 +150,8 @@ class DeltaTombstones:
         """Spark writes, since a batch may delete more rows than this process could hold."""
         folder = files.unfinished()
         try:
-            with _exact_times(self._spark):
+            # Spark's own default is a type that others read as a time without a zone.
+            with set_for_now(self._spark, {_TIMES: "TIMESTAMP_MICROS"}):
                 rows.write.option("compression", "snappy").parquet(str(folder))
             for part in folder.glob("part-*.parquet"):
                 files.take(part)
@@ -212,18 +213,3 @@ def _forget_in_files(files: FactFiles, before: datetime) -> None:
         elif forgotten:
             files.rewrite([file], ~old)
     files.remove_unfinished(before)
-
-
-@contextmanager
-def _exact_times(spark: SparkSession) -> Iterator[None]:
-    """Spark's own default is a type that others read as a time without a zone."""
-    usual = spark.conf.get(_TIMES, "INT96") or "INT96"
-    if usual == "TIMESTAMP_MICROS":
-        yield
-        return
-    spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
-    try:
-        yield
-    finally:
-        with suppress(Exception):  # the session may be gone, and its settings with it
-            spark.conf.set(_TIMES, usual)

@@ -6,8 +6,8 @@ All give the same rows and counts: the cheapest that does is chosen, from what t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from tallymark.destinations.delta_history import DeltaHistory
 from tallymark.destinations.delta_repair import MATCHES, merge_source
 from tallymark.destinations.spark_labels import Labelled
 from tallymark.destinations.spark_near import key_ranges
-from tallymark.destinations.spark_sql import quoted
+from tallymark.destinations.spark_sql import quoted, set_for_now
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 
 _COPY_SOURCE = (
@@ -166,20 +166,9 @@ def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
     return F.broadcast(rows) if values <= _MOST_VALUES_TO_BROADCAST else rows
 
 
-@contextmanager
-def _read_as_it_is(labelled: Labelled) -> Iterator[None]:
+def _read_as_it_is(labelled: Labelled) -> AbstractContextManager[None]:
     """Rows that are kept as rows need not be copied to be the same each time."""
-    if not labelled.are_rows:
-        yield
-        return
-    for name in _COPY_SOURCE:
-        labelled.spark.conf.set(name, "none")
-    try:
-        yield
-    finally:
-        for name in _COPY_SOURCE:
-            with suppress(Exception):
-                labelled.spark.conf.unset(name)
+    return set_for_now(labelled.spark, dict.fromkeys(_COPY_SOURCE if labelled.are_rows else (), "none"))
 
 
 WAYS: dict[str, Callable[[Labelled, Target], None]] = {

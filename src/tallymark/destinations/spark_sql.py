@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,17 +78,25 @@ def planned_for(
 ) -> Iterator[None]:
     """Adaptive execution runs each step of a query as a job of its own, to learn sizes. For a batch that is
     known to be small, the jobs cost more than any size could save."""
-    adaptive = spark.conf.get(_ADAPTIVE, "true") or "true"
     few = (rows is not None and rows <= _FEW_ROWS) or (size_bytes is not None and size_bytes <= _FEW_BYTES)
-    if not few or adaptive != "true":
+    with set_for_now(spark, {_ADAPTIVE: "false"} if few else {}):
         yield
-        return
-    spark.conf.set(_ADAPTIVE, "false")
+
+
+@contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     try:
         yield
     finally:
         with suppress(Exception):  # the session may be gone, and its settings with it
-            spark.conf.set(_ADAPTIVE, adaptive)
+            for name, old in before.items():
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
 
 
 def delta_table(spark: SparkSession, path: str | Path) -> DataFrame | None:
