@@ -34,12 +34,22 @@ A ratio below 1 means that Tallymark is faster.
 
 @dataclass
 class Report:
+    """Every figure names its run: `--only` and a stopped run leave figures of other machines and commits."""
+
     machine: dict[str, str]
     figures: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(cls, machine: dict[str, str]) -> Report:
         return cls(machine, json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {})
+
+    @property
+    def run(self) -> str:
+        runs = self.figures.setdefault("runs", [])
+        this = {"measured on": datetime.now(UTC).date().isoformat(), **self.machine}
+        if this not in runs:
+            runs.append(this)
+        return str(runs.index(this) + 1)
 
     def add_result(self, result: Result) -> None:
         scenario = result.scenario
@@ -58,7 +68,7 @@ class Report:
             "bounds": bounds,
             "sides": sides,
             "not_measured": result.not_measured,
-            "tallymark": self.machine["tallymark"],
+            "run": self.run,
         }
         self.figures.setdefault("scenarios", {})[scenario.name] = found
         told = ", ".join(f"{name} {side['median']} s" for name, side in sides.items())
@@ -68,16 +78,15 @@ class Report:
     def add_point(self, point: Point) -> None:
         found = self.figures.setdefault("growth", {}).setdefault(point.what, {}).setdefault(point.side, {})
         found[str(point.size)] = _rounded(point.seconds)
+        self.figures.setdefault("growth_runs", {}).setdefault(point.what, {})[str(point.size)] = self.run
         self._tell(f"{point.what} {point.size:,}: {point.side} {point.seconds:.2f} s")
 
     def add_known_files(self, found: KnownFiles) -> None:
-        self.figures.setdefault("known_files", {})[str(found.known)] = asdict(found)
+        self.figures.setdefault("known_files", {})[str(found.known)] = {**asdict(found), "run": self.run}
         self._tell(f"{found.known:,} known files: {asdict(found)}")
 
     def save(self, seconds: float) -> None:
-        self.figures["machine"] = self.machine
-        self.figures["measured_at"] = datetime.now(UTC).date().isoformat()
-        self.figures["seconds"] = round(seconds)
+        print(f"{seconds / 60:.0f} minutes")
         self._write()
         plots = _plot()
         PAGE.write_text(page(self.figures, plots), "utf-8")
@@ -92,13 +101,13 @@ class Report:
 
 
 def page(figures: dict[str, Any], plots: list[str]) -> str:
-    named = "; ".join(f"{name} {value}" for name, value in figures["machine"].items())
+    runs = figures["runs"]
     parts = [
         _HEAD.format(repetitions=3),
-        f"Measured on {figures['measured_at']}: {named}.\n",
+        _table(["run", *runs[-1]], [[str(n), *run.values()] for n, run in enumerate(runs, 1)]),
         "## Loads\n",
         _table(
-            ["scenario", "Tallymark", "way", "jobs", "others", "ratio", "at most", "", "commit"],
+            ["scenario", "Tallymark", "way", "jobs", "others", "ratio", "at most", "", "run"],
             [_scenario_line(name, found) for name, found in figures.get("scenarios", {}).items()],
         ),
     ]
@@ -110,7 +119,8 @@ def page(figures: dict[str, Any], plots: list[str]) -> str:
     parts += ["\n".join(missing) + "\n"] if missing else []
     if figures.get("growth") or figures.get("known_files"):
         parts.append("## Growth\n")
-    parts += [_growth_table(what, sides) for what, sides in figures.get("growth", {}).items()]
+    for what, sides in figures.get("growth", {}).items():
+        parts.append(_growth_table(what, sides, figures["growth_runs"][what]))
     if figures.get("known_files"):
         parts += ["### Known files\n", _known_files_table(figures["known_files"])]
     parts += [f"![{name}](benchmarks/{name}.svg)\n" for name in plots]
@@ -130,14 +140,17 @@ def _scenario_line(name: str, found: dict[str, Any]) -> list[str]:
         "; ".join(str(b["ratio"]) for b in found["bounds"]),
         "; ".join(str(b["at_most"]) for b in found["bounds"]),
         "" if met else "not met",
-        found.get("tallymark", ""),
+        found["run"],
     ]
 
 
-def _growth_table(what: str, sides: dict[str, dict[str, float]]) -> str:
+def _growth_table(what: str, sides: dict[str, dict[str, float]], runs: dict[str, str]) -> str:
     sizes = sorted({int(size) for points in sides.values() for size in points})
-    rows = [[f"{size:,}", *(str(points.get(str(size), "")) for points in sides.values())] for size in sizes]
-    return f"### Seconds of one batch by {what}\n\n" + _table([what, *sides], rows)
+    rows = [
+        [f"{size:,}", *(str(points.get(str(size), "")) for points in sides.values()), runs[str(size)]]
+        for size in sizes
+    ]
+    return f"### Seconds of one batch by {what}\n\n" + _table([what, *sides, "run"], rows)
 
 
 def _known_files_table(found: dict[str, Any]) -> str:
@@ -150,9 +163,12 @@ def _known_files_table(found: dict[str, Any]) -> str:
                 f"{nothing['seconds']:.2f} s, {'Java' if nothing['starts_java'] else 'no Java'}",
                 f"{there['seconds']:.2f} s, {there['peak_mib']:.0f} MiB",
                 f"{moved['seconds']:.2f} s, {moved['peak_mib']:.0f} MiB",
+                one["run"],
             ]
         )
-    return _table(["known files", "run with nothing new", "100 new", "100 new, others moved away"], rows)
+    return _table(
+        ["known files", "run with nothing new", "100 new", "100 new, others moved away", "run"], rows
+    )
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:
