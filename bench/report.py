@@ -31,6 +31,11 @@ in a process and environment of their own; one that takes a minute or more for a
 A ratio below 1 means that Tallymark is faster.
 """
 
+_ABOUT = {
+    "commits": "Each commit in between adds a file of one row, and nobody compacts the table: its files grow in "
+    "number too.\n\n"
+}
+
 
 @dataclass
 class Report:
@@ -150,7 +155,9 @@ def _growth_table(what: str, sides: dict[str, dict[str, float]], runs: dict[str,
         [f"{size:,}", *(str(points.get(str(size), "")) for points in sides.values()), runs[str(size)]]
         for size in sizes
     ]
-    return f"### Seconds of one batch by {what}\n\n" + _table([what, *sides, "run"], rows)
+    return f"### Seconds of one batch by {what}\n\n{_ABOUT.get(what, '')}" + _table(
+        [what, *sides, "run"], rows
+    )
 
 
 def _known_files_table(found: dict[str, Any]) -> str:
