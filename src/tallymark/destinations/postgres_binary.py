@@ -30,9 +30,10 @@ Fixed = Callable[[pa.Array], Any]  # values without NULLs → a matrix of bytes,
 
 
 def fits(schema: pa.Schema, columns: Sequence[NativeColumn]) -> bool:
-    """Whether this form is known for all columns; texts can be sent of whatever the server can read."""
+    """Whether this form is known for all columns, and holds every value: a number that is too large would be
+    cut off here, while the server refuses its text. Texts can be sent of whatever the server can read."""
     return all(
-        _is_text(column) or _fixed(field.type, column) is not None
+        field.type in _TEXTS[_text_of(column)] if _text_of(column) else _fixed(field.type, column) is not None
         for field, column in zip(schema, columns, strict=True)
     )
 
@@ -49,7 +50,7 @@ def rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> pa.Array:
         block.clear()
 
     for array, column in zip(batch.columns, columns, strict=True):
-        if _is_text(column):
+        if _text_of(column):
             texts = array.cast(pa.binary())
             lengths = pc.fill_null(pc.binary_length(texts), _ABSENT)
             if column.native == "jsonb":  # the version of its format comes first
@@ -72,16 +73,26 @@ def rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> pa.Array:
     return pc.binary_join_element_wise(*pieces, b"", null_handling="replace", null_replacement=b"")
 
 
-def _is_text(column: NativeColumn) -> bool:
-    return column.native in ("text", "bytea", "jsonb") or column.native.startswith("character varying")
+_STRINGS = (pa.string(), pa.large_string())
+_TEXTS = {
+    "text": _STRINGS,
+    "character varying": _STRINGS,
+    "jsonb": _STRINGS,
+    "bytea": (pa.binary(), pa.large_binary()),
+}
+
+
+def _text_of(column: NativeColumn) -> str:
+    """Empty for what has no length of its own."""
+    without_size = re.sub(r"^(character varying)\(\d+\)$", r"\1", column.native)
+    return without_size if without_size in _TEXTS else ""
 
 
 def _fixed(kind: pa.DataType, column: NativeColumn) -> Fixed | None:
     if pa.types.is_decimal128(kind):
         return _decimal(kind, column.native)
-    if pa.types.is_timestamp(kind) and kind.unit != "us":
-        return None
-    return _BY_TYPE.get(column.native)
+    of, encode = _BY_TYPE.get(column.native, ((), None))
+    return encode if kind in of else None
 
 
 def _whole(form: str) -> Fixed:
@@ -102,16 +113,17 @@ def _timestamp(array: pa.Array) -> Any:
     return _numbers(np.maximum(moments, np.iinfo(np.int64).min + 1 + _MICROSECONDS) - _MICROSECONDS, ">i8")
 
 
-_BY_TYPE: dict[str, Fixed] = {
-    "boolean": _flags,
-    "smallint": _whole(">i2"),
-    "integer": _whole(">i4"),
-    "bigint": _whole(">i8"),
-    "real": _whole(">f4"),
-    "double precision": _whole(">f8"),
-    "date": _date,
-    "timestamp with time zone": _timestamp,
-    "timestamp without time zone": _timestamp,
+_WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_BY_TYPE: dict[str, tuple[Sequence[pa.DataType], Fixed]] = {
+    "boolean": ((pa.bool_(),), _flags),
+    "smallint": (_WHOLE[:2], _whole(">i2")),
+    "integer": (_WHOLE[:3], _whole(">i4")),
+    "bigint": (_WHOLE, _whole(">i8")),
+    "real": ((pa.float32(),), _whole(">f4")),
+    "double precision": ((pa.float32(), pa.float64()), _whole(">f8")),
+    "date": ((pa.date32(),), _date),
+    "timestamp with time zone": ((pa.timestamp("us", "UTC"),), _timestamp),
+    "timestamp without time zone": ((pa.timestamp("us"),), _timestamp),
 }
 
 

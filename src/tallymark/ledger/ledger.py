@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from tallymark.errors import LedgerError
@@ -36,19 +34,6 @@ def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now, durable: b
         database.close()
         raise
     return Ledger(database)
-
-
-@contextmanager
-def reading_ledger(url: str, opened: Ledger | None) -> Iterator[Ledger]:
-    """The opened one, if any. Reading makes no ledger where there is none: an empty one is put aside."""
-    if opened is not None:
-        yield opened
-        return
-    address = parse_address(url)
-    with tempfile.TemporaryDirectory(prefix="tallymark-") as scratch:
-        absent = address.is_sqlite and not address.file.exists()
-        with open_ledger(f"sqlite:///{scratch}/ledger.db" if absent else url) as ledger:
-            yield ledger
 
 
 def _make_folder(address: Address) -> None:

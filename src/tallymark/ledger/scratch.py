@@ -1,7 +1,7 @@
 """A ledger for one call: whoever merges through the library has none of their own.
 
-To make one takes a tenth of a second and more: its folder, its tables, and statements that SQLAlchemy
-compiles anew for every database. So it is emptied after the call and kept for the next one of this process.
+To make one is a third of the work that Python has with a small load: its tables, and statements that
+SQLAlchemy compiles anew for every database. So it is emptied and kept for the next call of this process.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from tallymark.ledger.address import parse_address
 from tallymark.ledger.database import Tx
 from tallymark.ledger.ledger import Ledger, open_ledger
 from tallymark.ledger.schema import metadata
@@ -46,6 +47,20 @@ def scratch_ledger() -> Iterator[Ledger]:
         else:
             with idle.lock:
                 idle.ledgers.append((ledger, folder))
+
+
+@contextmanager
+def reading_ledger(url: str, opened: Ledger | None) -> Iterator[Ledger]:
+    """The opened one, if any. Reading makes no ledger where there is none."""
+    address = parse_address(url)
+    if opened is not None:
+        yield opened
+    elif address.is_sqlite and not address.file.exists():
+        with scratch_ledger() as empty:
+            yield empty
+    else:
+        with open_ledger(url) as ledger:
+            yield ledger
 
 
 def _made() -> tuple[Ledger, tempfile.TemporaryDirectory[str]]:

@@ -129,6 +129,11 @@ def test_times_before_all_time_are_refused(
         ("numeric(38,2)", pa.decimal128(38, 2)),
         ("timestamp(0) with time zone", pa.timestamp("us", "UTC")),
         ("timestamp without time zone", pa.timestamp("ns")),
+        ("integer", pa.int64()),  # of which too large a number would be cut off
+        ("real", pa.float64()),
+        ("bigint", pa.string()),
+        ("text", pa.int64()),
+        ("bytea", pa.string()),
     ],
 )
 def test_what_has_no_known_form_goes_as_text(native: str, kind: pa.DataType) -> None:
