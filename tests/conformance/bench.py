@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
+import pyarrow as pa
 import pytest
 from enrolled import Subject
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from oracle import Row
-from tallymark.destinations.contract import Commit, Destination
+from tallymark.destinations.contract import Commit, Destination, Prepared, takes_arrow
 from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
@@ -23,6 +26,7 @@ from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan
 
 MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
+_TECHNICAL = f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 
 
@@ -60,8 +64,19 @@ class Bench:
     def incoming(self, schema: str, rows: list[Row]) -> DataFrame:
         names = StructType.fromDDL(schema).fieldNames()
         values = [(*(row.get(name) for name in names), 0, 0, i) for i, row in enumerate(rows)]
-        technical = f"{schema}, {FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
-        return local_frame(self.spark, values, technical).persist()
+        return local_frame(self.spark, values, f"{schema}, {_TECHNICAL}")
+
+    def prepare(
+        self, plan: Plan, schema: str, rows: list[Row], *, for_commit: bool = True
+    ) -> AbstractContextManager[Prepared]:
+        """Through the driver where the flow would take that way. `make property` goes through Spark."""
+        destination, total = self.destination, len(rows)
+        own = {f.name.casefold(): f.dataType.simpleString() for f in StructType.fromDDL(schema).fields}
+        as_they_are = all(own.get(c.name.casefold()) == c.type and "<" not in c.type for c in plan.given)
+        if takes_arrow(destination) and as_they_are and not MANY:
+            table = arrow_rows(schema, rows)
+            return destination.prepare_collected(plan, [table], rows=total, for_commit=for_commit)
+        return destination.prepare(plan, self.incoming(schema, rows), rows=total, for_commit=for_commit)
 
     def marker(
         self,
@@ -95,29 +110,33 @@ class Bench:
     ) -> Counts:
         self.sequence += 1
         plan = self.plan(settings, schema, anew=anew)
-        frame = self.incoming(schema, rows)
-        self._look(plan, frame, len(rows))
-        with self.destination.prepare(plan, frame, rows=len(rows)) as prepared:
+        self._look(plan, schema, rows)
+        with self.prepare(plan, schema, rows) as prepared:
             counts = prepared.counts
             assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
             way = prepared.way.name
             commit = prepared.commit(marker)
-        frame.unpersist()
         assert (commit.disagreement, commit.way) == ("", way)
         self.commits.append(commit)
         return counts
 
-    def _look(self, plan: Plan, frame: DataFrame, rows: int) -> None:
+    def _look(self, plan: Plan, schema: str, rows: list[Row]) -> None:
         """A load does what a plan on the same state said. Spark's own destinations compute both by the same
         code, and a second time would cost seconds."""
         self.planned = None
         if self.destination.capabilities.locks_while_loading:
-            with self.destination.prepare(plan, frame, rows=rows, for_commit=False) as looked_at:
+            with self.prepare(plan, schema, rows, for_commit=False) as looked_at:
                 self.planned = looked_at.counts
 
     def rows(self) -> list[Row]:
         return self.subject.rows()
+
+
+def arrow_rows(schema: str, rows: list[Row]) -> pa.Table:
+    technical = ({FILE_ORDER: 0, ROW_BLOCK: 0, ROW_ORDER: number} for number in range(len(rows)))
+    whole = [{**row, **added} for row, added in zip(rows, technical, strict=True)]
+    return pa.Table.from_pylist(whole, to_arrow_schema(StructType.fromDDL(f"{schema}, {_TECHNICAL}")))
 
 
 def only_where_quick(bench: Bench) -> None:

@@ -51,8 +51,7 @@ def looked_at(
     bench.sequence += 1
     plan = bench.plan(settings, schema)
     bench.sequence -= 1
-    frame = bench.incoming(schema, rows)
-    with bench.destination.prepare(plan, frame, rows=len(rows), for_commit=False) as prepared:
+    with bench.prepare(plan, schema, rows, for_commit=False) as prepared:
         return prepared.check(gates)
 
 
@@ -61,7 +60,7 @@ def load_checked(
 ) -> tuple[GateResult, ...]:
     bench.sequence += 1
     plan = bench.plan(settings, schema)
-    with bench.destination.prepare(plan, bench.incoming(schema, rows), rows=len(rows)) as prepared:
+    with bench.prepare(plan, schema, rows) as prepared:
         results = prepared.check(gates)
         commit = prepared.commit(
             bench.marker(f"c{bench.sequence}", prepared.counts, unique_by=plan.unique_by)
@@ -127,7 +126,7 @@ def test_a_look_that_is_not_committed_leaves_table_and_markers(bench: Bench) -> 
     gate = written(f"SELECT id FROM `{AFTER}` WHERE name = 'bad'")
     bench.sequence += 1
     plan = bench.plan(UPSERT, ORDERS)
-    with bench.destination.prepare(plan, bench.incoming(ORDERS, bad), rows=len(bad)) as prepared:
+    with bench.prepare(plan, ORDERS, bad) as prepared:
         (result,) = prepared.check([gate])
     assert result.stops and result.samples == ({"id": 1},)
     assert pairs(bench.rows()) == before
@@ -158,7 +157,7 @@ def test_every_rule_finds_its_rows_on_every_destination(bench: Bench) -> None:
     ]
     plan = bench.plan(APPEND, ORDERS)
     gates = rule_gates(Quality(QualityConfig.model_validate(RULES)), plan)
-    with bench.destination.prepare(plan, bench.incoming(ORDERS, rows), rows=len(rows)) as prepared:
+    with bench.prepare(plan, ORDERS, rows) as prepared:
         results = {result.rule: result for result in prepared.check(gates)}
     assert {rule: result.rows for rule, result in results.items()} == {
         "min_rows": 1,

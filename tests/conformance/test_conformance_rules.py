@@ -115,8 +115,7 @@ def test_a_repeated_sequence_is_refused_by_the_destination(bench: Bench) -> None
         bench.load(settings, ORDERS, DAY1)
         before = canonical(bench.rows())
         plan = bench.plan(settings, ORDERS)
-        late = bench.incoming(ORDERS, [order(1, "zombie")])
-        with bench.destination.prepare(plan, late, rows=1) as prepared, pytest.raises(Fenced):
+        with bench.prepare(plan, ORDERS, [order(1, "zombie")]) as prepared, pytest.raises(Fenced):
             prepared.commit(bench.marker("late", prepared.counts))
         assert canonical(bench.rows()) == before
 
@@ -124,7 +123,7 @@ def test_a_repeated_sequence_is_refused_by_the_destination(bench: Bench) -> None
 def test_a_commit_in_between_is_seen(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1)
     plan = bench.plan(UPSERT, ORDERS)
-    with bench.destination.prepare(plan, bench.incoming(ORDERS, [order(1, "stale")])) as prepared:
+    with bench.prepare(plan, ORDERS, [order(1, "stale")]) as prepared:
         if bench.destination.capabilities.locks_while_loading:
             with pytest.raises(TableBusy):
                 bench.load(UPSERT, ORDERS, [order(1, "fresh")])
@@ -150,7 +149,7 @@ def test_markers_are_found_before_and_after_they_are_copied(bench: Bench) -> Non
 def test_samples_show_before_and_after(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1)
     plan = bench.plan(UPSERT, ORDERS)
-    with bench.destination.prepare(plan, bench.incoming(ORDERS, [order(1, "b"), order(8)])) as prepared:
+    with bench.prepare(plan, ORDERS, [order(1, "b"), order(8)]) as prepared:
         samples = {sample.label: sample for sample in prepared.samples(5)}
         assert samples["update"].before is not None
         assert (samples["update"].before["name"], (samples["update"].after or {})["name"]) == ("a", "b")
