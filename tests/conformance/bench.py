@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-import pyarrow as pa
 import pytest
 from enrolled import Subject
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from driver_rows import MANY, prepare
 from oracle import Row
-from tallymark.destinations.contract import Commit, Destination, Prepared, takes_arrow
-from tallymark.destinations.spark_sql import local_frame
+from tallymark.destinations.contract import Commit, Destination, Prepared
 from tallymark.model.marker import Marker
-from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+from tallymark.model.plan import Plan
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan
 
-MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
-_TECHNICAL = f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 
 
@@ -61,22 +56,10 @@ class Bench:
             self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties, anew=anew
         )
 
-    def incoming(self, schema: str, rows: list[Row]) -> DataFrame:
-        names = StructType.fromDDL(schema).fieldNames()
-        values = [(*(row.get(name) for name in names), 0, 0, i) for i, row in enumerate(rows)]
-        return local_frame(self.spark, values, f"{schema}, {_TECHNICAL}")
-
     def prepare(
         self, plan: Plan, schema: str, rows: list[Row], *, for_commit: bool = True
     ) -> AbstractContextManager[Prepared]:
-        """Through the driver where the flow would take that way. `make property` goes through Spark."""
-        destination, total = self.destination, len(rows)
-        own = {f.name.casefold(): f.dataType.simpleString() for f in StructType.fromDDL(schema).fields}
-        as_they_are = all(own.get(c.name.casefold()) == c.type and "<" not in c.type for c in plan.given)
-        if takes_arrow(destination) and as_they_are and not MANY:
-            table = arrow_rows(schema, rows)
-            return destination.prepare_collected(plan, [table], rows=total, for_commit=for_commit)
-        return destination.prepare(plan, self.incoming(schema, rows), rows=total, for_commit=for_commit)
+        return prepare(self.destination, self.spark, plan, schema, rows, for_commit=for_commit)
 
     def marker(
         self,
@@ -131,12 +114,6 @@ class Bench:
 
     def rows(self) -> list[Row]:
         return self.subject.rows()
-
-
-def arrow_rows(schema: str, rows: list[Row]) -> pa.Table:
-    technical = ({FILE_ORDER: 0, ROW_BLOCK: 0, ROW_ORDER: number} for number in range(len(rows)))
-    whole = [{**row, **added} for row, added in zip(rows, technical, strict=True)]
-    return pa.Table.from_pylist(whole, to_arrow_schema(StructType.fromDDL(f"{schema}, {_TECHNICAL}")))
 
 
 def only_where_quick(bench: Bench) -> None:

@@ -27,6 +27,7 @@ from tallymark.destinations.sql_engine import (
     NativeColumn,
     Relation,
     Row,
+    RowAddress,
     a_view,
     coerced_values,
     literal,
@@ -48,6 +49,13 @@ _KINDS = {
     "i": "an index",
 }
 _PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_AVOIDED = ("enable_hashjoin", "enable_mergejoin", "enable_memoize")
+_CTID = RowAddress(
+    "ctid",
+    "tid",
+    prefer="; ".join(f"SET LOCAL {setting} = off" for setting in _AVOIDED),
+    afterwards="; ".join(f"RESET {setting}" for setting in _AVOIDED),
+)
 
 
 @dataclass(frozen=True)
@@ -176,20 +184,25 @@ class PostgresSession:
     def relation(self, name: Name) -> Relation | None:
         found = self.fetch(
             "SELECT c.oid, c.relkind::text, row_security_active(c.oid), "
+            # Of other tables, rows of several parts may share one ctid.
+            "c.relkind = 'r' AND NOT c.relhassubclass AND a.amname = 'heap', "
             + ", ".join(f"has_table_privilege(c.oid, '{privilege}')" for privilege in _PRIVILEGES)
             + ", has_schema_privilege(n.oid, 'CREATE, USAGE') "
             "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam "
             f"WHERE n.nspname = {schema_of(name)} AND c.relname = {literal(name.table)}"
         )
         if not found:
             return None
-        oid, kind, hides_rows, *granted = found[0]
+        oid, kind, hides_rows, is_one_heap, *granted = found[0]
         if kind == "v":
             return a_view(self.fetch(f"SELECT pg_get_viewdef({oid})")[0][0], f"{oid} ")
         if kind not in ("r", "p"):
             obstacle = f"is {_KINDS.get(str(kind), 'something else')}"
             return Relation((), str(oid), obstacle=obstacle, is_table=False)
-        return Relation(self._columns(str(oid)), str(oid), _obstacle(bool(hides_rows), granted[:-1]))
+        obstacle = _obstacle(bool(hides_rows), granted[:-1])
+        address = _CTID if is_one_heap else None
+        return Relation(self._columns(str(oid)), str(oid), obstacle, address=address)
 
     def _columns(self, oid: str) -> tuple[NativeColumn, ...]:
         rows = self.fetch(

@@ -85,6 +85,16 @@ class NativeColumn:
 
 
 @dataclass(frozen=True)
+class RowAddress:
+    """A column that the engine itself gives a table, by which it finds a row again within the transaction."""
+
+    column: str
+    native: str
+    prefer: str  # statements around one that joins by it: the engine would rather read the whole table
+    afterwards: str
+
+
+@dataclass(frozen=True)
 class Relation:
     """A table in the catalog. `obstacle` says why it cannot be loaded into: a view, no permission."""
 
@@ -94,6 +104,7 @@ class Relation:
     obstacle: str = ""
     is_table: bool = True
     is_view: bool = False
+    address: RowAddress | None = None  # None: there is none, or it is not the same for all parts of the table
 
     def native(self, name: str) -> str | None:
         wanted = name.casefold()

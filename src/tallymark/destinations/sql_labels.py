@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from tallymark.destinations.contract import DuplicatesFound
-from tallymark.destinations.sql_engine import Name, NativeColumn, quoted, quoted_list
+from tallymark.destinations.sql_engine import Name, NativeColumn, RowAddress, quoted, quoted_list
 from tallymark.destinations.sql_work import (
+    ADDRESS,
     BURIED_AT,
     DUPLICATES,
     LABELS,
@@ -45,6 +46,7 @@ class Effect:
     table_rows: int
     duplicates: DuplicatesFound | None = None
     duplicated_rows: int = 0  # rows of the table that are taken out, for one of each to come back
+    address: RowAddress | None = None  # LABELS has, as ADDRESS, that of the row to update
 
 
 def effect_of(work: Work, total: int) -> Effect:
@@ -89,7 +91,7 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         counts = replace(counts, deleted=counts.deleted + duplicates.rows)
     if merge.anew:
         counts = replace(counts, deleted=_rows_in_table(work))
-    return Effect(counts, _rows_for_guard(work), duplicates, taken)
+    return Effect(counts, _rows_for_guard(work), duplicates, taken, seen.address)
 
 
 def _near(work: Work, merge: Merge) -> Name:
@@ -109,6 +111,7 @@ def _near(work: Work, merge: Merge) -> Name:
 class _Labels:
     rows: dict[str, int]  # by label
     from_batch: int
+    address: RowAddress | None
 
     @property
     def counts(self) -> Counts:
@@ -124,8 +127,13 @@ class _Labels:
 
 
 def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> _Labels:
-    query = work.query(merge.labels, survivors=survivors, current=current)
-    work.session.temporary_of(LABELS, work.labelled, query)
+    address = _address(work, merge) if survivors is None else None
+    labels, columns = merge.labels, work.labelled
+    if address is not None:
+        labels = labels.select(exp.column(ADDRESS, table=merge.updated, quoted=True))
+        columns.append(NativeColumn(ADDRESS, address.native, "string"))
+    query = work.query(labels, survivors=survivors, current=current, address=address)
+    work.session.temporary_of(LABELS, columns, query)
     rows = work.session.fetch(
         f"SELECT {quoted(LABEL)}, SUM(CASE WHEN {quoted(FROM_BATCH)} THEN 1 ELSE 0 END), COUNT(*) "
         f"FROM {quoted(LABELS)} GROUP BY {quoted(LABEL)}"
@@ -133,7 +141,14 @@ def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name)
     return _Labels(
         {str(label): int(str(number)) for label, _, number in rows},
         sum(int(str(from_batch)) for _, from_batch, _ in rows),
+        address,
     )
+
+
+def _address(work: Work, merge: Merge) -> RowAddress | None:
+    if not merge.updated or work.relation is None or work.counts_as_empty:
+        return None
+    return work.relation.address
 
 
 def _find_duplicates(work: Work, merge: Merge) -> tuple[DuplicatesFound | None, int]:

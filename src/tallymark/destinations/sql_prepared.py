@@ -25,6 +25,7 @@ from tallymark.destinations.sql_labels import Effect
 from tallymark.destinations.sql_markers import SqlMarkers
 from tallymark.destinations.sql_ways import choose_way
 from tallymark.destinations.sql_work import (
+    ADDRESS,
     BURIED_AT,
     DUPLICATES,
     LABELS,
@@ -198,12 +199,16 @@ class SqlPrepared:
         values = ", ".join(f"{quoted(n)} = o.{quoted(n)}" for n in names or match)
         wanted = _labelled(Label.UPDATE, Label.CLOSE)
         update = f"UPDATE {work.name.sql} AS t SET {values} FROM {quoted(LABELS)} AS o WHERE {wanted} AND "
-        same = " AND ".join(f"t.{quoted(name)} = o.{quoted(name)}" for name in match)
-        changed = work.session.execute(update + same)
-        matching = Matching(work, LABELS, match, wanted)
-        if matching.has_nulls():
-            null = " OR ".join(f"o.{quoted(name)} IS NULL" for name in match)
-            changed += work.session.execute(f"{update}({null}) AND {work.same('o', 't', match)}")
+        if address := self.effect.address:
+            work.session.execute(address.prefer)
+            changed = work.session.execute(f"{update}t.{address.column} = o.{quoted(ADDRESS)}")
+            work.session.execute(address.afterwards)
+        else:
+            same = " AND ".join(f"t.{quoted(name)} = o.{quoted(name)}" for name in match)
+            changed = work.session.execute(update + same)
+            if Matching(work, LABELS, match, wanted).has_nulls():
+                null = " OR ".join(f"o.{quoted(name)} IS NULL" for name in match)
+                changed += work.session.execute(f"{update}({null}) AND {work.same('o', 't', match)}")
         self._agree(changed, self.counts.updated + self.counts.closed, update)
 
     def _insert_batch(self) -> None:

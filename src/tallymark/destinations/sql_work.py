@@ -14,6 +14,7 @@ from tallymark.destinations.sql_engine import (
     Name,
     NativeColumn,
     Relation,
+    RowAddress,
     Session,
     quoted,
     quoted_list,
@@ -41,6 +42,7 @@ DUPLICATES = "_tm_duplicates"
 SURVIVORS = "_tm_survivors"
 
 BURIED_AT = "_tm_as_of"
+ADDRESS = "_tm_address"
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,20 @@ class Work:
         )
 
     def query(
-        self, query: exp.Query, *, survivors: exp.Query | None = None, current: Name | None = None
+        self,
+        query: exp.Query,
+        *,
+        survivors: exp.Query | None = None,
+        current: Name | None = None,
+        address: RowAddress | None = None,
     ) -> str:
         """A query of the plan over this session's tables. `current` may stand for the table; with
-        `survivors`, these do."""
+        `survivors`, these do. With `address`, the table's rows have theirs as ADDRESS."""
         relations: dict[str, exp.Expr] = {INCOMING: table_of(Name(None, STAGED, STAGED))}
         relations[CURRENT] = table_of(current or self.current)
+        if address is not None:
+            own = exp.column(address.column).as_(ADDRESS, quoted=True)
+            relations[CURRENT] = exp.select("*", own).from_(relations[CURRENT]).subquery()
         relations[TOMBSTONES] = table_of(Name(None, OLD_TOMBSTONES, OLD_TOMBSTONES))
         if survivors is not None:
             relations[CURRENT] = exp.Subquery(this=reading(survivors, relations))

@@ -86,6 +86,7 @@ def merge_by_key(
         full_join=full_join,
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
+        updated="" if sees_missing else "c",
         within=() if sees_missing else keys,
         glance=glance_of(settings, given, written, current, order) if settings.skip_unchanged else None,
     )

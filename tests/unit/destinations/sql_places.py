@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -16,15 +17,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
+from driver_rows import arrow_rows, prepare
 from oracle import Row
+from tallymark.destinations.contract import Prepared
 from tallymark.destinations.duckdb import DuckDbEngine
 from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.destinations.sql_destination import SqlDestination
 from tallymark.destinations.sql_engine import Engine
 from tallymark.destinations.sqlite import SqliteEngine
 from tallymark.model.marker import Marker
-from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+from tallymark.model.plan import Plan
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
@@ -60,10 +62,12 @@ class Place:
         return build_plan(table, settings, incoming, self.destination.inspect(table), as_of=as_of)
 
     def frame(self, schema: str, rows: list[Row]) -> DataFrame:
-        names = StructType.fromDDL(schema).fieldNames()
-        values = [(*(row.get(name) for name in names), 0, 0, i) for i, row in enumerate(rows)]
-        technical = f"{schema}, {FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
-        return local_frame(self.spark, values, technical)
+        return self.spark.createDataFrame(arrow_rows(schema, rows))
+
+    def prepare(
+        self, plan: Plan, schema: str, rows: list[Row], *, for_commit: bool = True
+    ) -> AbstractContextManager[Prepared]:
+        return prepare(self.destination, self.spark, plan, schema, rows, for_commit=for_commit)
 
     def marker(self, plan: Plan, counts: Counts, content: str = "", sequence: int | None = None) -> Marker:
         number = self.sequence if sequence is None else sequence
@@ -77,7 +81,7 @@ class Place:
     ) -> Counts:
         self.sequence += 1
         plan = self.plan(table, settings, schema)
-        with self.destination.prepare(plan, self.frame(schema, rows)) as prepared:
+        with self.prepare(plan, schema, rows) as prepared:
             prepared.commit(self.marker(plan, prepared.counts, content))
             return prepared.counts
 

@@ -90,7 +90,7 @@ def test_samples_show_python_values(place: Place) -> None:
     place.load("things", UPSERT, SCHEMA, ROWS)
     plan = place.plan("things", UPSERT, SCHEMA)
     changed = [{**row, "a_text": "changed"} for row in ROWS]
-    with place.destination.prepare(plan, place.frame(SCHEMA, changed), for_commit=False) as prepared:
+    with place.prepare(plan, SCHEMA, changed, for_commit=False) as prepared:
         samples = prepared.samples(10)
     assert canonical([s.before or {} for s in samples]) == canonical(ROWS)
     assert canonical([s.after or {} for s in samples]) == canonical(changed)

@@ -127,7 +127,7 @@ def test_the_database_is_asked_once(place: Place, watched: Watched) -> None:
 
 def test_a_plan_for_people_shows_the_rank(place: Place) -> None:
     plan = place.plan("t", UPSERT, PAIRS)
-    with place.destination.prepare(plan, place.frame(PAIRS, [{"k": 1}]), for_commit=False) as prepared:
+    with place.prepare(plan, PAIRS, [{"k": 1}], for_commit=False) as prepared:
         assert "ROW_NUMBER() OVER (" in prepared.sql()
         assert "TM_RANK" not in prepared.sql()
 

@@ -1,0 +1,47 @@
+"""A small batch as the flow brings it to the driver, for destinations that take it from there. It needs no job
+of Spark, which would take longer than the rest of most tests."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from oracle import Row
+from tallymark.destinations.contract import Destination, Prepared, takes_arrow
+from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
+
+MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
+_TECHNICAL = f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
+
+
+def prepare(
+    destination: Destination,
+    spark: SparkSession,
+    plan: Plan,
+    schema: str,
+    rows: list[Row],
+    *,
+    for_commit: bool = True,
+) -> AbstractContextManager[Prepared]:
+    """Through Spark where the flow would take that way, and in `make property`."""
+    table = arrow_rows(schema, rows)
+    if takes_arrow(destination) and _are_staged_as_they_are(plan, schema) and not MANY:
+        return destination.prepare_collected(plan, [table], rows=len(rows), for_commit=for_commit)
+    frame = spark.createDataFrame(table, StructType.fromDDL(f"{schema}, {_TECHNICAL}"))
+    return destination.prepare(plan, frame, rows=len(rows), for_commit=for_commit)
+
+
+def arrow_rows(schema: str, rows: list[Row]) -> pa.Table:
+    technical = ({FILE_ORDER: 0, ROW_BLOCK: 0, ROW_ORDER: number} for number in range(len(rows)))
+    whole = [{**row, **added} for row, added in zip(rows, technical, strict=True)]
+    return pa.Table.from_pylist(whole, to_arrow_schema(StructType.fromDDL(f"{schema}, {_TECHNICAL}")))
+
+
+def _are_staged_as_they_are(plan: Plan, schema: str) -> bool:
+    own = {f.name.casefold(): f.dataType.simpleString() for f in StructType.fromDDL(schema).fields}
+    return all(own.get(c.name.casefold()) == c.type and "<" not in c.type for c in plan.given)
