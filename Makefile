@@ -50,7 +50,8 @@ bench: $(READY) ## Measure against peers, side by side (under 30 minutes)
 bench-full: $(READY) ## The same up to 30M rows, 1,000 commits and 1M known files (hours)
 	$(BIN)/python bench/run.py --full
 
-property: $(READY) ## Try thousands of generated tables and batches against the oracle (long)
+property: $(READY) ## Try thousands of generated tables and batches against the oracle, and every variant (long)
+	$(BIN)/pytest -n 2 --durations=15 -m deep tests/unit
 	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest -n 2 --timeout 3600 --durations=30 \
 	  tests/property tests/model tests/conformance
 

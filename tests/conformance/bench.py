@@ -117,7 +117,7 @@ class Bench:
 
 
 def only_where_quick(bench: Bench) -> None:
-    """For what shows little more on Delta, where it takes minutes, than elsewhere."""
+    """For what shows little more on Delta, where a load takes seconds, than elsewhere and in its own tests."""
     if bench.destination.capabilities.name == "delta" and not MANY:
         pytest.skip("make property runs it")
 

@@ -44,6 +44,7 @@ def test_reordered_columns_do_not_misalign(bench: Bench) -> None:
 
 
 def test_a_delete_and_an_insert_of_a_key_within_one_batch(bench: Bench) -> None:
+    only_where_quick(bench)
     bench.load(CDC, FEED, [event("i", 1, "a", day=1)])
     batch = [event("d", 1, day=2), event("i", 1, "b", day=3), event("i", 2, day=1), event("d", 2, day=2)]
     assert bench.load(CDC, FEED, batch) == Counts(updated=1, skipped=3, total=4)
@@ -59,6 +60,7 @@ def test_delete_insert_by_a_composite_key_leaves_unmatched_rows_alone(bench: Ben
 
 
 def test_scd2_with_an_unchanged_row_writes_nothing(bench: Bench) -> None:
+    only_where_quick(bench)
     bench.load(BY_TIME, ORDERS, DAY1)
     before = canonical(bench.rows())
     assert bench.load(BY_TIME, ORDERS, [order(1), order(2, day=4)]) == Counts(unchanged=2, total=2)
@@ -80,6 +82,7 @@ def test_a_full_merge_of_an_empty_batch(bench: Bench) -> None:
 
 
 def test_a_delete_that_arrives_before_its_insert(bench: Bench) -> None:
+    only_where_quick(bench)
     bench.load(CDC, FEED, [event("d", 1, day=5), event("i", 2, day=1)])
     assert bench.load(CDC, FEED, [event("i", 1, day=2)]) == Counts(skipped=1, total=1)
     assert bench.load(CDC, FEED, [event("i", 1, "again", day=6)]) == Counts(inserted=1, total=1)

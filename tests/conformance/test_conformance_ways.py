@@ -85,7 +85,7 @@ GLANCES = {
 }
 
 
-@pytest.mark.parametrize("name", GLANCES if MANY else ["upsert"])
+@pytest.mark.parametrize("name", GLANCES if MANY else [])
 def test_a_few_columns_first(name: str, spark: SparkSession, tmp_path: Path) -> None:
     settings, schema, batches = GLANCES[name]
     bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))

@@ -18,7 +18,9 @@ from tallymark.config.load import load_project
 from tallymark.ledger.schema import batch_files, batches, files, leases
 from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 
-DESTINATIONS = ("delta", "sqlite", "duckdb", "postgres")
+DATABASES = ("sqlite", "duckdb", "postgres")
+DESTINATIONS = ("delta", *DATABASES)
+SLICE = ("delta", "a database")  # in `make test`; which database, the seed says
 KINDS = {
     "append": "merge_strategy: append_only",
     "merge": "merge_strategy: upsert\nunique_key: [id]",
@@ -195,6 +197,10 @@ class Scenario:
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def in_slice(place: str, seed: int) -> str:
+    return place if place in DESTINATIONS else DATABASES[seed % len(DATABASES)]
 
 
 def write_project(root: Path, destination: str, postgres: str, ledger: str) -> None:

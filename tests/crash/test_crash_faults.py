@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from loads import Loads
-from scenarios import DESTINATIONS, Scenario
+from scenarios import DESTINATIONS, SLICE, Scenario, in_slice
 from seams import AFTER, BEFORE, At, Point, Recorder, raising
 from tally import Tally
 from worker import SEED
@@ -130,8 +130,9 @@ def endure(loads: Loads, kind: str, faults: Sequence[Fault], chance: random.Rand
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("destination", DESTINATIONS)
-def test_some_faults(build: Callable[[str, str], Loads], destination: str, tally: Tally) -> None:
+@pytest.mark.parametrize("place", SLICE)
+def test_some_faults(build: Callable[[str, str], Loads], place: str, tally: Tally) -> None:
+    destination = in_slice(place, SEED)
     kind = KINDS[(SEED + DESTINATIONS.index(destination)) % len(KINDS)]
     tally.add(destination, FAULT, attack(build, destination, kind, IN_SLICE[destination]))
 

@@ -47,14 +47,8 @@ BATCHES = [
     [("u", 1, "late", 2), ("d", 3, "b", 6), ("i", 5, "a", 7)],
 ]
 DIES = {1: Point("ledger.commit_batch", BEFORE), 2: Point("prepared.commit", BEFORE)}
-# What a death leaves is the destination's to settle, whatever the strategy: each destination once, by strategies
-# that are least alike.
-PLACES = [
-    (Strategy.UPSERT, "delta"),
-    (Strategy.FULL_MERGE, "sqlite"),
-    (Strategy.SCD2, "duckdb"),
-    (Strategy.CDC, "postgres"),
-]
+# What a death leaves is the destination's to settle, whatever the strategy; other tests kill loads into Delta.
+PLACES = [(Strategy.FULL_MERGE, "sqlite"), (Strategy.CDC, "postgres")]
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,9 @@ def test_tombstones_of_a_load_that_did_not_commit_have_no_say(feed: Lake) -> Non
     assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
-@pytest.mark.parametrize("feed", ["files", "delta table"], indirect=True)
+@pytest.mark.parametrize(
+    "feed", ["files", pytest.param("delta table", marks=pytest.mark.deep)], indirect=True
+)
 def test_tombstones_of_a_load_that_was_undone_have_no_say(feed: Lake) -> None:
     feed.load(remembering(), [(2, "a")])
     feed.load(remembering(), [(1, "gone")])
@@ -333,6 +335,7 @@ def test_a_table_that_is_made_again_remembers_nothing(feed: Lake) -> None:
     assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
+@pytest.mark.deep
 def test_what_the_delta_table_remembers_counts_beside_files(lake: Lake) -> None:
     """And what files remember counts where only Spark reads."""
     lake.spark.conf.set(SHARES_FILES, "false")

@@ -76,7 +76,7 @@ class Memory:
         return sorted((tuple(row) for row in found.distinct().collect()), key=repr)
 
 
-@pytest.fixture(params=["files", "delta table"])
+@pytest.fixture(params=["files", pytest.param("delta table", marks=pytest.mark.deep)])
 def memory(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Memory:
     return Memory(spark, tmp_path if request.param == "files" else str(tmp_path))
 

@@ -99,6 +99,7 @@ def test_a_run_alone_notices_a_restore(events: Shop) -> None:
     assert ids(events) == [1, 2]
 
 
+@pytest.mark.deep
 def test_a_restore_and_a_lost_ledger(events: Shop) -> None:
     deliver(events, 1, 2)
     events.load()

@@ -271,6 +271,7 @@ def test_ten_thousand_files_are_registered_quickly(ledger: Ledger) -> None:
     assert time.process_time() - started < 2
 
 
+@pytest.mark.deep
 def test_a_hundred_thousand_known_files_are_read_quickly(ledger: Ledger) -> None:
     files = many_files(20_000 if "postgres" in repr(ledger) else 100_000)
     ledger.register(PIPELINE, TABLE, files)

@@ -163,6 +163,7 @@ NO_SERVER = """
 """
 
 
+@pytest.mark.deep
 def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None:
     assert client(ISOLATED, tmp_path, server, str(tmp_path / "table")) == "done\n"
 
