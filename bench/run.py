@@ -2,8 +2,8 @@
 
 .venv/bin/python bench/run.py [--full] [--only TEXT ...]
 
-`--only` runs the scenarios whose name holds one of the texts, and leaves the others' figures as they are. Those
-that a slow machine does not come to within half an hour stay too; `--full` takes the time that it takes.
+`--only` runs the scenarios whose name holds one of the texts, and leaves the others' figures as they are.
+Those that a slow machine does not come to within half an hour stay too; with `--full` none is too late.
 """
 
 from __future__ import annotations
