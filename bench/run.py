@@ -43,6 +43,10 @@ Measure = Callable[[], Result]
 
 
 def scenarios(engine: Engine, folder: Path, *, full: bool) -> Iterator[tuple[str, Measure]]:
+    yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000)
+    for kind in ("sqlite", "duckdb"):
+        events = 50_000 if full else 10_000  # filedge takes minutes for the larger one
+        yield f"cdc {kind}", partial(feed_into, engine, folder, REPETITIONS, kind, events)
     bench = Bench(engine, folder, REPETITIONS)
     for scenario, make in [*SCENARIOS, *(LARGE if full else [])]:
         measure = partial(bench.measure, scenario, make)
@@ -51,10 +55,6 @@ def scenarios(engine: Engine, folder: Path, *, full: bool) -> Iterator[tuple[str
             chosen = tuple(peer for peer in peers if full or peer not in SLOW)
             measure = partial(_with_peers, engine, folder, measure, table_rows, chosen, bounds)
         yield scenario.name, measure
-    yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000)
-    for kind in ("sqlite", "duckdb"):
-        events = 50_000 if full else 10_000  # filedge takes minutes for the larger one
-        yield f"cdc {kind}", partial(feed_into, engine, folder, REPETITIONS, kind, events)
 
 
 def _with_peers(

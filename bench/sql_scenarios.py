@@ -67,6 +67,8 @@ class Load:
             "unique_key": "id",
             **settings,
         }
+        for file in [start, *files]:  # the session shall be warm: the JVM compiles for several loads
+            tm.merge(file, "warming", **whole)
         tm.merge(start, "orders", **whole)
         ours = Side(OURS, lambda number: tm.merge(files[number], "orders", **whole).way)
         sides = dict(in_turn([ours], self.repetitions, self.engine.jobs_so_far))
