@@ -43,7 +43,7 @@ def by_columns(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator
 
 def by_commits(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator[Point]:
     """One table that loads of our own are added to, each a commit with its marker. Those in between add a
-    row, the measured ones are upserts. Files of one row are compacted before: their number is another cost."""
+    row, the measured ones are upserts. Files of one row are compacted first: they are another cost."""
     place = _fresh(folder)
     batches = Batches(engine.ours, place, 100_000, 100)
     target, settings = _ours(engine, place, start=100_000)
