@@ -32,8 +32,8 @@ A ratio below 1 means that Tallymark is faster.
 """
 
 _ABOUT = {
-    "commits": "Each commit in between adds a file of one row. From run 7 on the table is compacted before it "
-    "is measured; before, its files grew in number with its commits.\n\n"
+    "commits": "Each commit in between adds a file of one row. From run 7 on the table is compacted before "
+    "it is measured; before, its files grew in number with its commits.\n\n"
 }
 
 
