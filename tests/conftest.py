@@ -53,10 +53,10 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
             "spark.driver.memory": "4g",
             # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
             # suite runs for minutes, mostly in the planning of queries.)
-            # A run fills the usual store of compiled code: what was thrown out is compiled again. Few rows live
-            # long; a small space for new ones stays in the processor's caches.
-            "spark.driver.extraJavaOptions": "-Xms3g -Xmn300m -XX:ReservedCodeCacheSize=512m "
-            "-XX:+UseTransparentHugePages",
+            # A run fills the usual store of compiled code: what was thrown out is compiled again. It also loads
+            # more classes than a project does.
+            "spark.driver.extraJavaOptions": "-Xms3g -Xmn600m -XX:MetaspaceSize=512m "
+            "-XX:ReservedCodeCacheSize=512m -XX:+UseTransparentHugePages",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": _free_port(),
             "spark.sql.codegen.wholeStage": False,

@@ -41,6 +41,7 @@ from tallymark.model.report import (
     PipelineReport,
     PipelineStatus,
     PlanReport,
+    Prepared,
     Preview,
     QuarantinedRow,
     QuarantineSummary,
@@ -185,6 +186,14 @@ class Project:
         from tallymark.flow import doctor
 
         return list(doctor.examine(self._project, self._sessions))
+
+    def prepare(self) -> Prepared:
+        """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
+        nothing of the project."""
+        from tallymark.flow.exercise import load_a_little
+
+        archive = self._sessions.archive_classes(load_a_little)
+        return Prepared(archive, archive.stat().st_size)
 
     def close(self) -> None:
         if self._opened is not None:

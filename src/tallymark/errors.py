@@ -20,7 +20,8 @@
     │   ├── Fenced                    a newer writer has taken over: stop
     │   ├── CommitUnknown             the commit may or may not have landed: ask the marker
     │   ├── CountsDiffer              the commit did not do what the plan said
-    │   └── InputMoved                a table can no longer be read at the version that a load wants
+    │   ├── InputMoved                a table can no longer be read at the version that a load wants
+    │   └── RowsRefused               values do not fit its columns, or a constraint forbids them
     ├── LedgerError            TM6xx  the audit database refuses
     │   ├── LeaseHeld                 another worker writes this table
     │   └── LeaseLost                 our lease has run out
@@ -169,6 +170,15 @@ class InputMoved(DestinationError):
             hint="run again to read the table as it is now" if found else f"load {table} first",
             facts={"table": table, "wanted": wanted, "found": found},
         )
+
+
+class RowsRefused(DestinationError):
+    code = "TM510"
+
+    @classmethod
+    def by_constraint(cls, place: str, text: object) -> RowsRefused:
+        hint = "a constraint of the table forbids what the batch brings"
+        return cls(f"{place}: refuses rows ({text})", hint=hint)
 
 
 class LedgerError(TallymarkError):

@@ -171,6 +171,13 @@ def doctor(context: typer.Context) -> Answer:
 
 
 @app.command(epilog=EVERYWHERE)
+def prepare(context: typer.Context) -> Answer:
+    """Fetch Spark's JARs and keep Java's classes in a file, so that later starts are faster."""
+    with open_project(context) as project:
+        return output.prepare(project.prepare())
+
+
+@app.command(epilog=EVERYWHERE)
 def schema(
     write: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write one file per schema.")] = None,
 ) -> Answer:

@@ -37,6 +37,7 @@ from tallymark.destinations.sql_values import plain
 from tallymark.errors import (
     CommitUnknown,
     DestinationError,
+    RowsRefused,
     TableBusy,
     TableMoved,
     TallymarkError,
@@ -160,10 +161,7 @@ class DuckDbEngine:
             case duckdb.TransactionException():
                 return TableMoved(f"{self.path}: another load was faster ({text}); nothing was written")
             case duckdb.ConstraintException():
-                return DestinationError(
-                    f"{self.path}: refuses rows ({text})",
-                    hint="a constraint of the table forbids what the batch brings",
-                )
+                return RowsRefused.by_constraint(self.path, text)
             case _:
                 return DestinationError(f"{self.path}: DuckDB refuses: {text}")
 
@@ -260,7 +258,7 @@ class DuckDbSession:
             try:
                 self.fetch(f"SELECT COUNT(CAST({quoted(column.name)} AS {column.native})) FROM {_STAGING}")
             except DestinationError as found:
-                return DestinationError(
+                return RowsRefused(
                     f"column {column.name}: a value does not fit {column.native}: {found.message}",
                     hint=f"give {column.name} a rule in `columns`, so that such values become bad rows",
                 )

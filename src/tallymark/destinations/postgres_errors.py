@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from tallymark.config.secrets import redact
-from tallymark.errors import DestinationError, TableBusy, TableMoved, TallymarkError
+from tallymark.errors import DestinationError, RowsRefused, TableBusy, TableMoved, TallymarkError
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,7 +31,6 @@ _CODES = (
     ("42501", "lets this user not do this", "grant the user what is missing"),
     ("25006", "is read-only", "use the address of the primary server"),
     ("53100", "has no space left", "free some space on the server, then run again"),
-    ("23", "refuses rows", "a constraint of the table forbids what the batch brings"),
     ("2BP01", "refuses, since something else depends on the column", "drop the view or rule that uses it"),
     ("0A", "cannot do this", "change what the message names"),
     ("57", "was stopped or is starting", "run again"),
@@ -66,6 +65,8 @@ def refusal(error: psycopg.Error, engine: Place) -> TallymarkError:
         )
     if code in _MOVED or (code == "23505" and "pg_" in str(error.diag.constraint_name)):
         return TableMoved(f"{engine.place}: another load was faster ({text}); nothing was written")
+    if code.startswith("23"):
+        return RowsRefused.by_constraint(engine.place, text)
     for start, meaning, hint in _CODES:
         if code.startswith(start):
             return DestinationError(f"{engine.place}: {meaning} ({text})", hint=hint)
@@ -85,7 +86,7 @@ def copy_refusal(error: psycopg.Error, engine: Place) -> TallymarkError:
     column = re.search(r", column (.+?)(?:: |$)", context)
     if not (error.sqlstate or "").startswith("22") or column is None:
         return refusal(error, engine)
-    return DestinationError(
+    return RowsRefused(
         f"column {column[1]}: a value does not fit the table: {redact(str(error.diag.message_primary))}",
         hint=f"give {column[1]} a rule in `columns`, so that such values become bad rows",
         facts={"column": column[1]},

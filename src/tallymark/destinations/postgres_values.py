@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tallymark.destinations import postgres_binary
 from tallymark.destinations.sql_engine import NativeColumn, quoted
 from tallymark.destinations.sql_values import timestamp_array
-from tallymark.errors import DestinationError
+from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _refuse_nul(texts: pa.Array, present: bytes, column: NativeColumn) -> None:
     """`present` are the bytes of all texts, and of some that are NULL."""
     if b"\0" in present and pc.any(pc.match_substring(texts, "\0")).as_py():
-        raise DestinationError(
+        raise RowsRefused(
             f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
             hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Protocol
 
-from tallymark.errors import DestinationError, TableBusy, TallymarkError
+from tallymark.errors import DestinationError, RowsRefused, TableBusy, TallymarkError
 
 
 class Place(Protocol):
@@ -31,7 +31,6 @@ _MEANINGS = (
     ("SQLITE_READONLY", "is read-only", "let this user write the file and its folder"),
     ("SQLITE_FULL", "cannot grow: the disk is full", "free some space on its disk, then run again"),
     ("SQLITE_IOERR", "cannot be read or written", "check its disk, then run again"),
-    ("SQLITE_CONSTRAINT", "refuses rows", "a constraint of the table forbids what the batch brings"),
 )
 
 
@@ -43,6 +42,8 @@ def refusal(error: sqlite3.Error | OverflowError, place: Place) -> TallymarkErro
             f"for more than {place.busy_seconds:g} seconds",
             hint="run again when it is done",
         )
+    if code.startswith("SQLITE_CONSTRAINT"):
+        return RowsRefused.by_constraint(place.path, error)
     for start, meaning, hint in _MEANINGS:
         if code.startswith(start):
             return DestinationError(f"{place.path}: {meaning} ({error})", hint=hint)

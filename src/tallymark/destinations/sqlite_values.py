@@ -15,7 +15,7 @@ import pyarrow as pa
 from tallymark.destinations.sql_engine import NativeColumn, Row
 from tallymark.destinations.sql_types import parse_type
 from tallymark.destinations.sql_values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
-from tallymark.errors import DestinationError
+from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
 
 
@@ -42,7 +42,7 @@ def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
     """Texts sort as times do only while all years have four digits."""
     for text in texts:
         if text is not None and text[4:5] != "-":
-            raise DestinationError(
+            raise RowsRefused(
                 f"column {column}: {text} is beyond year 9999, which SQLite's texts cannot order",
                 hint=f"give {column} a rule in `columns` that makes such values bad rows",
             )

@@ -15,6 +15,7 @@ from tallymark.errors import (
     LeaseHeld,
     LedgerError,
     PlanError,
+    RowsRefused,
     SourceError,
     TableMoved,
     TallymarkError,
@@ -81,10 +82,11 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
 
 
 def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> TallymarkError:
-    """Checks and plans see rows, not files; with one file in the batch it is clear which one it was."""
+    """Checks, plans and tables see rows, not files; with one file in the batch it is clear which it was."""
     query = job.task.query
     path = batch.files[0].path if query is None else query.transform.file
-    if isinstance(error, CheckError | PlanError) and len(batch.files) == 1 and path not in error.message:
+    of_rows = isinstance(error, CheckError | PlanError | RowsRefused)
+    if of_rows and len(batch.files) == 1 and path not in error.message:
         error.message = f"{path}: {error.message}"
         error.facts.setdefault("path", path)
     return error

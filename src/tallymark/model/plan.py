@@ -120,7 +120,7 @@ class Merge:
     duplicates: Duplicates
     refusals: tuple[Refusal, ...] = ()
     tombstones: Tombstones | None = None
-    updated: str = ""  # what `labels` calls the row of the table that a row of it updates; empty: no one name
+    updated: str = ""  # what `labels` calls the row of the table that a row of it updates; empty: no one row
     within: tuple[str, ...] = ()  # of the table, the queries look only at rows that equal the batch in these
     glance: Glance | None = None  # None: labels need whole rows
     full_join: exp.Query | None = None  # `labels` by one join both ways, for engines that are fast at it

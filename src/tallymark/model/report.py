@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 
 from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Counts, Receipt
@@ -18,6 +19,14 @@ class Outcome(StrEnum):
     NOTHING_NEW = "nothing_new"
     FAILED = "failed"
     BUSY = "busy"  # another worker holds the table's lease
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The file of classes that `tallymark prepare` made."""
+
+    archive: Path
+    bytes: int
 
 
 @dataclass(frozen=True)

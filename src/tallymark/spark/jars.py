@@ -58,12 +58,13 @@ class Resolved:
     """Which files some coordinates came to, remembered beside them: to ask Ivy again and to copy what it
     finds takes seconds of each start. Only for a Spark whose workers live in this process."""
 
+    ivy: Path
     record: Path
 
     @classmethod
     def of(cls, settings: Mapping[str, str], ivy: Path) -> Resolved:
         asked = "\n".join(settings.get(key, "") for key in ("spark.jars.packages", "spark.jars.excludes"))
-        return cls(ivy / "tallymark" / f"{sha256(asked.encode()).hexdigest()[:16]}.txt")
+        return cls(ivy, ivy / "tallymark" / f"{sha256(asked.encode()).hexdigest()[:16]}.txt")
 
     def files(self) -> list[Path]:
         """Empty: not known, or no longer all there and whole. Spark would start without them, and whatever
@@ -92,7 +93,7 @@ class Resolved:
             self.record.unlink()
 
     def _is_ours(self, file: Path) -> bool:
-        return file.parent == self.record.parents[1] / "jars"
+        return file.parent == self.ivy / "jars"
 
 
 def on_class_path(settings: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:

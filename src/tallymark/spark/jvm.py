@@ -19,11 +19,13 @@ from pyspark.sql import SparkSession
 from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jars
+from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.failures import explain
-from tallymark.spark.java import find_java
+from tallymark.spark.java import Java, find_java
 from tallymark.spark.settings import is_local, launch_settings
 
 _LOG_LIMIT_BYTES = 8 << 20
+_ARCHIVING_SECONDS = 300
 # Everybody on the machine can read a command line: such settings reach Spark after its start.
 _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|account[.]?key|credential")
 
@@ -33,9 +35,9 @@ class Engine:
     session: SparkSession
     log_path: Path
 
-    def stop(self) -> None:
+    def stop(self, patience_seconds: float = 30) -> None:
         self.session.stop()
-        close_gateway()
+        close_gateway(patience_seconds)
 
 
 def running_session() -> SparkSession | None:
@@ -46,34 +48,78 @@ def running_session() -> SparkSession | None:
 
 
 def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engine:
-    """1. find Java  2. settings and JARs  3. launch the JVM, its output to the log  4. open a session."""
-    java = find_java(home)
-    asked = launch_settings(config, home, _shipped_jars())
-    ivy = jars.ivy_folder(asked, home)
-    resolved = jars.Resolved.of(asked, ivy)
-    known = resolved.files() if is_local(config.master) else []
-    settings = jars.on_class_path(asked, known) if known else asked
-    close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
-    coordinates = filter(None, settings["spark.jars.packages"].split(","))
-    tell(jars.download_notice(coordinates, ivy) or "starting Spark")
-    log_path = home / "logs" / "spark.log"
-    with _log_file(log_path) as log:
-        begin = log.tell()
-        python = _worker_python(config.master, settings)
-        workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        try:
-            with _environment({**java.environment(), **workers}):
-                context = _launch(settings, log)
-        except Exception as problem:
-            close_gateway()
-            resolved.forget()
-            raise explain(_written_since(log_path, begin), log_path, problem) from problem
-    if is_local(config.master) and not known:
-        resolved.remember(asked, context.getConf().get("spark.jars", "") or "")
-    return Engine(SparkSession(context), log_path)
+    launch = _Launch.of(config, home)
+    return launch.run(launch.archive.used_by(launch.settings) if launch.archive else launch.settings, tell)
 
 
-def close_gateway() -> None:
+def archive_classes(
+    config: SparkConfig, home: Path, tell: Callable[[str], None], exercise: Callable[[SparkSession], object]
+) -> Path:
+    """Writes the classes that `exercise` needs into a file that later starts use."""
+    launch = _Launch.of(config, home)
+    if launch.archive is None:
+        start(config, home, tell).stop()  # fetches the JARs: after it they are known
+        launch = _Launch.of(config, home)
+    if launch.archive is None:
+        raise RuntimeUnavailable(
+            f"classes can be kept only for an embedded Spark with JARs of its own, not for {config.master}",
+            hint="set spark.master to local[*], and name JARs by `packages`",
+        )
+    engine = launch.run(launch.archive.made_by(launch.settings), tell)
+    tell("loading a few rows, so that Java meets the classes")
+    try:
+        exercise(engine.session)
+    finally:
+        tell("Java writes its archive")
+        engine.stop(_ARCHIVING_SECONDS)
+    return launch.archive.finish(engine.log_path)
+
+
+@dataclass(frozen=True)
+class _Launch:
+    """All that is found before a JVM starts: Java, settings, JARs."""
+
+    config: SparkConfig
+    home: Path
+    java: Java
+    asked: Mapping[str, str]  # the settings before the JARs were found
+    settings: Mapping[str, str]
+    resolved: jars.Resolved
+    archive: ClassArchive | None  # None: the JARs are not known, or not on a path that Java keeps classes of
+
+    @classmethod
+    def of(cls, config: SparkConfig, home: Path) -> _Launch:
+        java, shipped = find_java(home), _shipped_jars()
+        asked = launch_settings(config, home, frozenset(jar.name for jar in shipped))
+        resolved = jars.Resolved.of(asked, jars.ivy_folder(asked, home))
+        known = resolved.files() if is_local(config.master) else []
+        settings = jars.on_class_path(asked, known) if known else asked
+        archive = ClassArchive.of(java, [*shipped, *known], resolved.record.parent) if known else None
+        return cls(config, home, java, asked, settings, resolved, archive)
+
+    def run(self, settings: Mapping[str, str], tell: Callable[[str], None]) -> Engine:
+        """Launches the JVM, its output to the log, and opens a session."""
+        close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
+        coordinates = filter(None, settings["spark.jars.packages"].split(","))
+        tell(jars.download_notice(coordinates, self.resolved.ivy) or "starting Spark")
+        log_path = self.home / "logs" / "spark.log"
+        with _log_file(log_path) as log:
+            begin = log.tell()
+            python = _worker_python(self.config.master, settings)
+            workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+            try:
+                with _environment({**self.java.environment(), **workers}):
+                    context = _launch(settings, log)
+            except Exception as problem:
+                close_gateway()
+                self.resolved.forget()
+                raise explain(_written_since(log_path, begin), log_path, problem) from problem
+        if is_local(self.config.master) and self.archive is None:
+            self.resolved.remember(self.asked, context.getConf().get("spark.jars", "") or "")
+        return Engine(SparkSession(context), log_path)
+
+
+def close_gateway(patience_seconds: float = 30) -> None:
     """Ends the JVM. PySpark keeps it after `stop`, and would give it to the next session."""
     gateway: Any = SparkContext._gateway
     if gateway is None or SparkContext._active_spark_context is not None:
@@ -82,7 +128,7 @@ def close_gateway() -> None:
     gateway.shutdown()
     if gateway.proc is not None:
         gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+        gateway.proc.wait(timeout=patience_seconds)
 
 
 def _launch(settings: Mapping[str, str], log: IO[bytes]) -> SparkContext:
@@ -102,9 +148,9 @@ def _worker_python(master: str, settings: Mapping[str, str]) -> str:
     return sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
 
 
-def _shipped_jars() -> frozenset[str]:
+def _shipped_jars() -> list[Path]:
     spark_home = _find_spark_home()  # type: ignore[no-untyped-call]
-    return frozenset(jar.name for jar in (Path(spark_home) / "jars").glob("*.jar"))
+    return list((Path(spark_home) / "jars").glob("*.jar"))
 
 
 @contextmanager

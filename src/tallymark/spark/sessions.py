@@ -74,6 +74,17 @@ class Sessions:
         self._dress(session, root)
         return session
 
+    def archive_classes(self, exercise: Callable[[SparkSession], object]) -> Path:
+        """A file of the classes that `exercise` needs, which later starts map. Spark must not run yet."""
+        from tallymark.spark import jvm
+
+        if jvm.running_session():
+            raise RuntimeUnavailable(
+                "Java keeps the classes of a whole life only, but this process already runs a Spark",
+                hint="run `tallymark prepare`, which is a process of its own",
+            )
+        return jvm.archive_classes(self._config, self._home, self._tell, exercise)
+
     def stop(self) -> None:
         with self._lock:
             while self._opened:

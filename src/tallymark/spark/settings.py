@@ -28,6 +28,8 @@ _GIBIBYTE = 1 << 30
 
 # G1 marks all the time beside Parquet's large buffers: a fifth of the processor time of small loads.
 _COLLECTOR = "-XX:+UseParallelGC"
+# Java begins with 21 MiB for classes, and each time before it takes more it clears the whole heap.
+_ROOM_FOR_CLASSES = "-XX:MetaspaceSize=256m"
 # Elsewhere Delta verifies its checksum after each commit by reading the whole log again.
 _TIME_ZONE = "-Duser.timezone=UTC"
 _OTHER_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
@@ -64,7 +66,7 @@ def launch_settings(config: SparkConfig, home: Path, shipped: frozenset[str]) ->
     own = _everywhere(config.master, home) | _downloads(user, home, shipped)
     if is_local(config.master):
         own |= _embedded(config.master)
-        own["spark.driver.extraJavaOptions"] += f" {_TIME_ZONE}"
+        own["spark.driver.extraJavaOptions"] += f" {_TIME_ZONE} {_ROOM_FOR_CLASSES}"
         if not _OTHER_COLLECTOR.search(user.get("spark.driver.extraJavaOptions", "")):
             own["spark.driver.extraJavaOptions"] += f" {_COLLECTOR}"
     joined = {key: mark.join(filter(None, [own[key], user.get(key)])) for key, mark in _LISTS.items()}
@@ -109,6 +111,9 @@ def _embedded(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(max(2, cores(master))),
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Spark's own choice is 64 MiB of zeros for each sort, join or aggregation of each task, even of three
+        # rows. They end up in the old part of the heap, which fills and is cleared again and again.
+        "spark.buffer.pageSize": "1m",
         # Landing zones hold many tiny files: at Spark's 4 MiB each they would become a task each.
         "spark.sql.files.openCostInBytes": str(128 << 10),
     }

@@ -71,7 +71,8 @@ def merge_by_key(
         FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS c ON {_meets(keys)}
     """
     full_join = None
-    sees_missing = ALLOWED[settings.strategy].missing is Label.DELETE
+    allowed = ALLOWED[settings.strategy]
+    sees_missing = allowed.missing is Label.DELETE
     if sees_missing:
         labels += f" UNION ALL {_missing(keys, written, current)}"
         full_join = parse(f"""
@@ -86,7 +87,7 @@ def merge_by_key(
         full_join=full_join,
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
-        updated="" if sees_missing else "c",
+        updated="c" if allowed.changed is Label.UPDATE and not sees_missing else "",
         within=() if sees_missing else keys,
         glance=glance_of(settings, given, written, current, order) if settings.skip_unchanged else None,
     )

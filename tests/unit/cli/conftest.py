@@ -30,6 +30,7 @@ from tallymark.model.report import (
     PipelineReport,
     PipelineStatus,
     PlanReport,
+    Prepared,
     Preview,
     QuarantinedRow,
     QuarantineSummary,
@@ -236,6 +237,9 @@ class FakeProject:
     def doctor(self) -> Any:
         return self._answer("doctor")
 
+    def prepare(self) -> Any:
+        return self._answer("prepare")
+
     def close(self) -> None:
         type(self).calls.append(("close",))
 
@@ -271,6 +275,7 @@ class Library:
             "graph": NODES,
             "lineage": LINEAGE,
             "doctor": [GOOD_FINDING],
+            "prepare": Prepared(Path("kept.jsa"), 190_000_000),
             "validate": [GOOD_FINDING],
             "init_project": [Path("tallymark.yaml")],
             "init_pipeline": Path("pipelines/silver/orders/config.yaml"),

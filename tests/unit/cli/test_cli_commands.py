@@ -42,6 +42,7 @@ COMMANDS = {
     "graph": ["graph", "+gold.*"],
     "validate": ["validate"],
     "doctor": ["doctor"],
+    "prepare": ["prepare"],
     "schema": ["schema"],
     "init": ["init", "shop", "--from", "orders.csv", "--pipeline", "silver.orders", "--key", "a,b"],
 }
@@ -97,6 +98,7 @@ def test_arguments_reach_the_library(library: Any) -> None:
         ("graph", ("+gold.*",)),
         ("validate", Path()),
         ("doctor",),
+        ("prepare",),
         ("schemas",),
         ("init_project", Path("shop"), None, ("with_sample", False)),
         ("init_pipeline", Path("shop"), "silver.orders", Path("orders.csv"), None, ("a", "b")),

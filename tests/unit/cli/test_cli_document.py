@@ -34,6 +34,7 @@ COMMANDS = {
     "graph-mermaid": ["graph", "--mermaid"],
     "graph-columns": ["graph", "--columns", "gold.revenue"],
     "doctor": ["doctor"],
+    "prepare": ["prepare"],
     "init": ["init"],
     "version": ["--version"],
 }

@@ -24,6 +24,7 @@ from tallymark.errors import (
     Fenced,
     NotATable,
     PlanError,
+    RowsRefused,
     TableBusy,
     TableMoved,
     Unsupported,
@@ -179,7 +180,7 @@ def test_views_are_refused(place: Place) -> None:
 
 def test_a_constraint_of_the_table_rolls_everything_back(place: Place) -> None:
     place.execute("CREATE TABLE t (k int, v varchar(10) CHECK (v <> 'bad'))")
-    with pytest.raises(DestinationError, match="refuses rows"):
+    with pytest.raises(RowsRefused, match="refuses rows"):
         place.load("t", APPEND, PAIRS, [{"k": 1, "v": "good"}, {"k": 2, "v": "bad"}])
     assert place.rows("t") == []
 

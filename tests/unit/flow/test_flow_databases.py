@@ -59,6 +59,14 @@ def test_a_history_begins_with_its_batch(store: DatabaseShop) -> None:
     assert store.sql("SELECT id, name, valid_from, valid_to FROM people ORDER BY id, valid_from") == rows
 
 
+def test_rows_that_the_table_refuses_name_their_file(store: DatabaseShop) -> None:
+    store.pipeline("people", PEOPLE + "merge_strategy: upsert\n")
+    store.sql("CREATE TABLE people (id BIGINT, name TEXT CHECK (name <> 'bad'))")
+    path = store.drop("people/1.csv", "id,name\n1,bad\n")
+    (failure,) = store.run("people").failures
+    assert (failure.code, str(path) in failure.message) == ("TM510", True)
+
+
 def test_a_version_without_its_time_is_a_bad_row(store: DatabaseShop) -> None:
     store.pipeline("people", DATED + "quarantine: {max_fraction: 0.5}\n")
     store.drop("people/1.csv", "id,name,since\n1,Ann,2026-01-01 00:00:00\n2,Bob,\n")

@@ -8,7 +8,7 @@ from tallymark.cli.output.plans import plan
 from tallymark.cli.output.previews import preview
 from tallymark.cli.output.quarantined import dropped, quarantine_list, quarantine_show
 from tallymark.cli.output.records import history, requeue, status
-from tallymark.cli.output.started import init, schema, version
+from tallymark.cli.output.started import init, prepare, schema, version
 
 __all__ = [
     "doctor",
@@ -18,6 +18,7 @@ __all__ = [
     "init",
     "lineage",
     "plan",
+    "prepare",
     "preview",
     "quarantine_list",
     "quarantine_show",

@@ -1,4 +1,4 @@
-"""What needs no project: `init`, `schema`, `--version`."""
+"""What stands before the first load: `init`, `prepare`, `schema`, `--version`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tallymark.cli.blocks import Answer, Block, Code, Line, Tone
 from tallymark.cli.output import words
+from tallymark.model.report import Prepared
 
 
 def init(folder: Path, created: Sequence[Path], pipeline: str | None) -> Answer:
@@ -19,6 +20,12 @@ def init(folder: Path, created: Sequence[Path], pipeline: str | None) -> Answer:
         blocks.append(Line(f"load files of your own:  {there}tallymark init --from FILE --pipeline NAME"))
     result = {"folder": folder, "created": list(created), "pipeline": pipeline}
     return Answer(result=result, blocks=tuple(blocks))
+
+
+def prepare(made: Prepared) -> Answer:
+    size = f"{made.bytes / 1e6:.0f} MB"
+    line = Line(f"wrote {words.path(str(made.archive))} ({size}): later starts of Spark use it", Tone.GOOD)
+    return Answer(result=made, blocks=(line,))
 
 
 def schema(schemas: Mapping[str, Mapping[str, object]], written: Sequence[Path]) -> Answer:

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallymark.errors import RuntimeUnavailable
+from tallymark.spark.class_archive import ClassArchive
+from tallymark.spark.java import Java
+
+OPTIONS = "spark.driver.extraJavaOptions"
+JAVA = Java(Path("/usr/bin/java"), "17.0.15", "PATH", None)
+
+
+@pytest.fixture
+def jar(tmp_path: Path) -> Path:
+    path = tmp_path / "spark.jar"
+    path.write_bytes(b"classes")
+    return path
+
+
+def test_other_jars_or_another_java_have_another_archive(tmp_path: Path, jar: Path) -> None:
+    first = ClassArchive.of(JAVA, [jar], tmp_path)
+    assert ClassArchive.of(JAVA, [jar], tmp_path) == first
+    newer = Java(JAVA.executable, "21.0.8", "PATH", None)
+    assert ClassArchive.of(newer, [jar], tmp_path) != first
+    jar.write_bytes(b"other classes")
+    assert ClassArchive.of(JAVA, [jar], tmp_path) != first
+
+
+def test_an_archive_is_used_once_it_is_finished(tmp_path: Path, jar: Path) -> None:
+    archive = ClassArchive.of(JAVA, [jar], tmp_path / "my jars")
+    archive.file.parent.mkdir()
+    settings = {OPTIONS: "-Dmine=1"}
+    assert archive.used_by(settings) == settings
+
+    written_to = archive.made_by(settings)[OPTIONS].removeprefix('-Dmine=1 "-XX:ArchiveClassesAtExit=')
+    Path(written_to.removesuffix('"')).write_bytes(b"")
+    assert archive.used_by(settings) == settings  # another process must not map half a file
+    archive.finish(tmp_path / "spark.log")
+    assert archive.used_by(settings)[OPTIONS] == f'-Dmine=1 "-XX:SharedArchiveFile={archive.file}"'
+
+
+@pytest.mark.parametrize("own", ["-XX:SharedArchiveFile=/var/mine.jsa", "-Xshare:off"])
+def test_what_the_user_says_of_archives_holds(tmp_path: Path, jar: Path, own: str) -> None:
+    archive = ClassArchive.of(JAVA, [jar], tmp_path)
+    archive.file.write_bytes(b"")
+    assert archive.used_by({OPTIONS: own}) == {OPTIONS: own}
+    with pytest.raises(RuntimeUnavailable, match=OPTIONS):
+        archive.made_by({OPTIONS: own})
+
+
+def test_a_java_that_wrote_nothing_is_told(tmp_path: Path, jar: Path) -> None:
+    with pytest.raises(RuntimeUnavailable, match="loads work as before") as caught:
+        ClassArchive.of(JAVA, [jar], tmp_path).finish(tmp_path / "spark.log")
+    assert "spark.log" in caught.value.hint
+
+
+@pytest.mark.deep
+def test_a_start_after_prepare_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
+    loaded = tmp_path / "classes.txt"
+    conf = {"spark.driver.memory": "1g", OPTIONS: f'"-Xlog:class+load:file={loaded}"'}
+    (tmp_path / "tallymark.yaml").write_text(json.dumps({"spark": {"master": "local[2]", "conf": conf}}))
+    prepared = tallymark(tmp_path, "prepare", "--json")
+    archive = Path(json.loads(prepared)["result"]["archive"])
+    try:
+        loaded.unlink()
+        tallymark(tmp_path, "doctor")
+        lines = loaded.read_text().splitlines()
+        from_archive = sum("shared objects file (top)" in line for line in lines)
+        assert from_archive > len(lines) / 2
+        again = tallymark(tmp_path, "prepare", "--json")
+        assert json.loads(again)["result"]["archive"] == str(archive)
+    finally:
+        archive.unlink()
+
+
+def tallymark(folder: Path, *words: str) -> str:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("tallymark"), *words],
+        cwd=folder,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
