@@ -16,7 +16,7 @@ import tallymark as tm
 from by_hand import HandTable
 from rows import Batches, one_file, rows, start_rows
 from spark_engine import Engine
-from timing import Bound, Result, Scenario, Side, in_turn
+from timing import WARM_UPS, Bound, Result, Scenario, Side, in_turn
 
 OURS, HAND, TUNED = "tallymark", "hand MERGE", "best recipe"
 BARE_REPLACE, BARE_APPEND = "bare replaceWhere", "bare append"
@@ -48,7 +48,7 @@ class Bench:
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
         job = make(self, place)
-        files = [job.file(number) for number in range(self.repetitions + 1)]
+        files = [job.file(number) for number in range(WARM_UPS + self.repetitions)]
         sides = [self._ours(job, place, files)]
         for name, load in job.hand.items():
             sides.append(self._by_hand(name, load, job, place, files))

@@ -12,7 +12,7 @@ from typing import Any
 from growth import Point
 from known_files import KnownFiles
 from peers.environments import PeerMissing, python_of
-from timing import Result
+from timing import WARM_UPS, Result
 
 DOCS = Path(__file__).parents[1] / "docs"
 FIGURES = DOCS / "benchmarks.json"
@@ -23,17 +23,19 @@ _HEAD = """# Benchmarks
 
 Made by `make bench` (and `make bench-full`, which goes to 10M and 30M rows): do not edit. Every scenario runs
 Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share one
-process and take turns, after small loads of every kind and a warm-up of their own; the figure is the median
+process and take turns, after small loads of every kind and {warm_ups} warm-ups of their own (one before
+November 18th); PostgreSQL warms up by five more loads into another table. The figure is the median
 of {repetitions} loads each, whole: with marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a
-plain MERGE on Spark's and Delta's default settings with deletion vectors; `best recipe` is what their
-documentation advises, on Tallymark's own settings. Spark's heap is 2 GiB, whatever the size. Other tools run
+plain MERGE on Spark's and Delta's default settings with deletion vectors, in a JVM with Tallymark's; `best
+recipe` is what their documentation advises, on Tallymark's own settings. Spark's heap is 2 GiB, whatever the
+size. Other tools run
 in a process and environment of their own; one that takes a minute or more for a load is measured once.
 A ratio below 1 means that Tallymark is faster.
 """
 
 _ABOUT = {
-    "commits": "Each commit in between adds a file of one row. From run 7 on the table is compacted before "
-    "it is measured; before, its files grew in number with its commits.\n\n"
+    "commits": "Each commit in between adds a file of one row. The table is compacted before it is measured; "
+    "that of 1,000 commits was not, and its files grew in number with its commits.\n\n"
 }
 
 
@@ -108,7 +110,7 @@ class Report:
 def page(figures: dict[str, Any], plots: list[str]) -> str:
     runs = figures["runs"]
     parts = [
-        _HEAD.format(repetitions=3),
+        _HEAD.format(repetitions=3, warm_ups=WARM_UPS),
         _table(["run", *runs[-1]], [[str(n), *run.values()] for n, run in enumerate(runs, 1)]),
         "## Loads\n",
         _table(

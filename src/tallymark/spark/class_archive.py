@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,16 +21,25 @@ _USERS_OWN = re.compile(r"-XX:(?:SharedArchiveFile|ArchiveClassesAtExit)=|-Xshar
 
 @dataclass(frozen=True)
 class ClassArchive:
-    file: Path
+    java: Java
+    place: Path  # what its name begins with; its size follows, since Java crashes on a file that was cut off
 
     @classmethod
     def of(cls, java: Java, jars: Iterable[Path], folder: Path) -> ClassArchive:
         """Named after what must be the same when it is used: Java passes over the archive of other JARs."""
         facts = [str(java.executable.resolve()), java.version, *map(_identity, sorted(jars))]
-        return cls(folder / f"{sha256(chr(10).join(facts).encode()).hexdigest()[:16]}.jsa")
+        return cls(java, folder / sha256("\n".join(facts).encode()).hexdigest()[:16])
+
+    @property
+    def file(self) -> Path | None:
+        found = self.place.parent.glob(f"{self.place.name}-*.jsa")
+        return next((file for file in found if file.name == self._name(file.stat().st_size)), None)
 
     def used_by(self, settings: Mapping[str, str]) -> dict[str, str]:
-        return _asking(settings, "SharedArchiveFile", self.file) if self.file.exists() else dict(settings)
+        file = self.file
+        if file is None or _USERS_OWN.search(settings[_OPTIONS]):
+            return dict(settings)
+        return _asking(settings, "SharedArchiveFile", file)
 
     def made_by(self, settings: Mapping[str, str]) -> dict[str, str]:
         if _USERS_OWN.search(settings[_OPTIONS]):
@@ -41,21 +52,36 @@ class ClassArchive:
     def finish(self, log_path: Path) -> Path:
         """After Java has ended, which writes the file as it ends."""
         try:
-            self._draft.replace(self.file)
-        except OSError as problem:
+            self._try_draft()
+            self.forget()
+            return self._draft.rename(self.place.with_name(self._name(self._draft.stat().st_size)))
+        except (OSError, subprocess.SubprocessError) as problem:
+            self._draft.unlink(missing_ok=True)
             raise RuntimeUnavailable(
-                f"Java wrote no class archive ({problem}); loads work as before", hint=f"see {log_path}"
+                f"Java wrote no class archive that it can use ({problem}); loads work as before",
+                hint=f"check the disk space at {self.place.parent}, and see {log_path}",
             ) from problem
-        return self.file
+
+    def forget(self) -> None:
+        """After a start that failed, since the archive may be why."""
+        if file := self.file:
+            with suppress(OSError):
+                file.unlink()
+
+    def _try_draft(self) -> None:
+        self._draft.stat()  # Java would start without it, too
+        command = [str(self.java.executable), f"-XX:SharedArchiveFile={self._draft}", "-version"]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)  # noqa: S603
 
     @property
     def _draft(self) -> Path:
-        return self.file.with_suffix(f".{os.getpid()}.jsa")
+        return self.place.with_name(f"{self.place.name}.{os.getpid()}")
+
+    def _name(self, size: int) -> str:
+        return f"{self.place.name}-{size}.jsa"
 
 
 def _asking(settings: Mapping[str, str], option: str, file: Path) -> dict[str, str]:
-    if _USERS_OWN.search(settings[_OPTIONS]):
-        return dict(settings)
     return {**settings, _OPTIONS: f'{settings[_OPTIONS]} "-XX:{option}={file}"'}
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -71,7 +72,8 @@ def archive_classes(
         exercise(engine.session)
     finally:
         tell("Java writes its archive")
-        engine.stop(_ARCHIVING_SECONDS)
+        with suppress(subprocess.TimeoutExpired):  # what it did not write then is missed below
+            engine.stop(_ARCHIVING_SECONDS)
     return launch.archive.finish(engine.log_path)
 
 
@@ -113,6 +115,8 @@ class _Launch:
             except Exception as problem:
                 close_gateway()
                 self.resolved.forget()
+                if self.archive:
+                    self.archive.forget()
                 raise explain(_written_since(log_path, begin), log_path, problem) from problem
         if is_local(self.config.master) and self.archive is None:
             self.resolved.remember(self.asked, context.getConf().get("spark.jars", "") or "")

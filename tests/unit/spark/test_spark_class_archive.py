@@ -13,7 +13,7 @@ from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.java import Java
 
 OPTIONS = "spark.driver.extraJavaOptions"
-JAVA = Java(Path("/usr/bin/java"), "17.0.15", "PATH", None)
+JAVA = Java(Path("/bin/true"), "17.0.15", "PATH", None)  # takes every archive
 
 
 @pytest.fixture
@@ -32,23 +32,43 @@ def test_other_jars_or_another_java_have_another_archive(tmp_path: Path, jar: Pa
     assert ClassArchive.of(JAVA, [jar], tmp_path) != first
 
 
+def write(archive: ClassArchive, content: bytes) -> None:
+    """What Java does at its end."""
+    options = archive.made_by({OPTIONS: ""})[OPTIONS]
+    Path(options.removeprefix(' "-XX:ArchiveClassesAtExit=').removesuffix('"')).write_bytes(content)
+
+
 def test_an_archive_is_used_once_it_is_finished(tmp_path: Path, jar: Path) -> None:
     archive = ClassArchive.of(JAVA, [jar], tmp_path / "my jars")
-    archive.file.parent.mkdir()
+    archive.place.parent.mkdir()
     settings = {OPTIONS: "-Dmine=1"}
     assert archive.used_by(settings) == settings
-
-    written_to = archive.made_by(settings)[OPTIONS].removeprefix('-Dmine=1 "-XX:ArchiveClassesAtExit=')
-    Path(written_to.removesuffix('"')).write_bytes(b"")
+    write(archive, b"classes")
     assert archive.used_by(settings) == settings  # another process must not map half a file
+    file = archive.finish(tmp_path / "spark.log")
+    assert archive.used_by(settings)[OPTIONS] == f'-Dmine=1 "-XX:SharedArchiveFile={file}"'
+
+
+def test_a_file_that_was_cut_off_is_not_used(tmp_path: Path, jar: Path) -> None:
+    archive = ClassArchive.of(JAVA, [jar], tmp_path)
+    write(archive, b"classes")
+    archive.finish(tmp_path / "spark.log").write_bytes(b"clas")
+    assert archive.used_by({OPTIONS: ""}) == {OPTIONS: ""}
+
+
+def test_after_a_failed_start_it_is_gone(tmp_path: Path, jar: Path) -> None:
+    archive = ClassArchive.of(JAVA, [jar], tmp_path)
+    write(archive, b"classes")
     archive.finish(tmp_path / "spark.log")
-    assert archive.used_by(settings)[OPTIONS] == f'-Dmine=1 "-XX:SharedArchiveFile={archive.file}"'
+    archive.forget()
+    assert archive.used_by({OPTIONS: ""}) == {OPTIONS: ""}
 
 
 @pytest.mark.parametrize("own", ["-XX:SharedArchiveFile=/var/mine.jsa", "-Xshare:off"])
 def test_what_the_user_says_of_archives_holds(tmp_path: Path, jar: Path, own: str) -> None:
     archive = ClassArchive.of(JAVA, [jar], tmp_path)
-    archive.file.write_bytes(b"")
+    write(archive, b"classes")
+    archive.finish(tmp_path / "spark.log")
     assert archive.used_by({OPTIONS: own}) == {OPTIONS: own}
     with pytest.raises(RuntimeUnavailable, match=OPTIONS):
         archive.made_by({OPTIONS: own})
@@ -58,6 +78,17 @@ def test_a_java_that_wrote_nothing_is_told(tmp_path: Path, jar: Path) -> None:
     with pytest.raises(RuntimeUnavailable, match="loads work as before") as caught:
         ClassArchive.of(JAVA, [jar], tmp_path).finish(tmp_path / "spark.log")
     assert "spark.log" in caught.value.hint
+
+
+def test_an_archive_on_which_java_crashes_is_thrown_away(tmp_path: Path, jar: Path) -> None:
+    crashes = tmp_path / "java"
+    crashes.write_text("#!/bin/sh\nkill -BUS $$\n")
+    crashes.chmod(0o755)
+    archive = ClassArchive.of(Java(crashes, "17.0.15", "PATH", None), [jar], tmp_path)
+    write(archive, b"half of it")
+    with pytest.raises(RuntimeUnavailable, match="loads work as before"):
+        archive.finish(tmp_path / "spark.log")
+    assert sorted(tmp_path.iterdir()) == [crashes, jar]
 
 
 @pytest.mark.deep
