@@ -107,7 +107,7 @@ def main() -> None:
     try:
         engine = start_engine(DRIVER_MEMORY, folder / "home")
         for scenario, make in WARMING:
-            Bench(engine, folder, 1).measure(scenario, make)
+            Bench(engine, folder, 0).measure(scenario, make)
         for name, measure in scenarios(engine, folder, full=given.full):
             if not wanted(name):
                 continue
