@@ -56,11 +56,14 @@ class ClassArchive:
             self.forget()
             return self._draft.rename(self.place.with_name(self._name(self._draft.stat().st_size)))
         except (OSError, subprocess.SubprocessError) as problem:
-            self._draft.unlink(missing_ok=True)
             raise RuntimeUnavailable(
                 f"Java wrote no class archive that it can use ({problem}); loads work as before",
                 hint=f"check the disk space at {self.place.parent}, and see {log_path}",
             ) from problem
+
+    def discard_draft(self) -> None:
+        """What a load that failed has left Java to write."""
+        self._draft.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """After a start that failed, since the archive may be why."""

@@ -58,23 +58,26 @@ def archive_classes(
 ) -> Path:
     """Writes the classes that `exercise` needs into a file that later starts use."""
     launch = _Launch.of(config, home)
-    if launch.archive is None:
+    if launch.archive is None and is_local(config.master):
         start(config, home, tell).stop()  # fetches the JARs: after it they are known
         launch = _Launch.of(config, home)
     if launch.archive is None:
         raise RuntimeUnavailable(
-            f"classes can be kept only for an embedded Spark with JARs of its own, not for {config.master}",
-            hint="set spark.master to local[*], and name JARs by `packages`",
+            "classes can be kept only for an embedded Spark whose JARs are fetched by fixed coordinates",
+            hint="set spark.master to local[*], and name JARs in `packages` with their versions",
         )
     engine = launch.run(launch.archive.made_by(launch.settings), tell)
     tell("loading a few rows, so that Java meets the classes")
     try:
-        exercise(engine.session)
+        try:
+            exercise(engine.session)
+        finally:
+            tell("Java writes its archive")
+            with suppress(subprocess.TimeoutExpired):  # what it did not write then is missed below
+                engine.stop(_ARCHIVING_SECONDS)
+        return launch.archive.finish(engine.log_path)
     finally:
-        tell("Java writes its archive")
-        with suppress(subprocess.TimeoutExpired):  # what it did not write then is missed below
-            engine.stop(_ARCHIVING_SECONDS)
-    return launch.archive.finish(engine.log_path)
+        launch.archive.discard_draft()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
+from tallymark.spark import jvm
 from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.java import Java
 
@@ -88,7 +90,16 @@ def test_an_archive_on_which_java_crashes_is_thrown_away(tmp_path: Path, jar: Pa
     write(archive, b"half of it")
     with pytest.raises(RuntimeUnavailable, match="loads work as before"):
         archive.finish(tmp_path / "spark.log")
+    assert archive.file is None
+    archive.discard_draft()
     assert sorted(tmp_path.iterdir()) == [crashes, jar]
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "sc://127.0.0.1:15002"])
+def test_only_an_embedded_spark_keeps_classes(tmp_path: Path, master: str) -> None:
+    with pytest.raises(RuntimeUnavailable, match="only for an embedded Spark") as caught:
+        jvm.archive_classes(SparkConfig(master=master), tmp_path, print, print)
+    assert "local[*]" in caught.value.hint
 
 
 @pytest.mark.deep
