@@ -27,13 +27,16 @@ class ClassArchive:
     @classmethod
     def of(cls, java: Java, jars: Iterable[Path], folder: Path) -> ClassArchive:
         """Named after what must be the same when it is used: Java passes over the archive of other JARs."""
-        facts = [str(java.executable.resolve()), java.version, *map(_identity, sorted(jars))]
+        facts = [java.origin, java.version, *map(_identity, sorted(jars))]
         return cls(java, folder / sha256("\n".join(facts).encode()).hexdigest()[:16])
 
     @property
     def file(self) -> Path | None:
-        found = self.place.parent.glob(f"{self.place.name}-*.jsa")
-        return next((file for file in found if file.name == self._name(file.stat().st_size)), None)
+        for file in self.place.parent.glob(f"{self.place.name}-*.jsa"):
+            with suppress(FileNotFoundError):  # another process makes it anew
+                if file.name == self._name(file.stat().st_size):
+                    return file
+        return None
 
     def used_by(self, settings: Mapping[str, str]) -> dict[str, str]:
         file = self.file

@@ -30,6 +30,8 @@ def test_other_jars_or_another_java_have_another_archive(tmp_path: Path, jar: Pa
     assert ClassArchive.of(JAVA, [jar], tmp_path) == first
     newer = Java(JAVA.executable, "21.0.8", "PATH", None)
     assert ClassArchive.of(newer, [jar], tmp_path) != first
+    in_another_project = Java(Path("/project/.tallymark/java/bin/java"), JAVA.version, "PATH", None)
+    assert ClassArchive.of(in_another_project, [jar], tmp_path) == first
     jar.write_bytes(b"other classes")
     assert ClassArchive.of(JAVA, [jar], tmp_path) != first
 
