@@ -26,14 +26,14 @@ def jar(tmp_path: Path) -> Path:
 
 
 def test_other_jars_or_another_java_have_another_archive(tmp_path: Path, jar: Path) -> None:
-    first = ClassArchive.of(JAVA, [jar], tmp_path)
-    assert ClassArchive.of(JAVA, [jar], tmp_path) == first
-    newer = Java(JAVA.executable, "21.0.8", "PATH", None)
-    assert ClassArchive.of(newer, [jar], tmp_path) != first
-    in_another_project = Java(Path("/project/.tallymark/java/bin/java"), JAVA.version, "PATH", None)
-    assert ClassArchive.of(in_another_project, [jar], tmp_path) == first
+    def place(java: Java) -> Path:
+        return ClassArchive.of(java, [jar], tmp_path).place
+
+    first = place(JAVA)
+    assert place(Java(Path("/project/.tallymark/java/bin/java"), JAVA.version, "PATH", None)) == first
+    assert place(Java(JAVA.executable, "21.0.8", "PATH", None)) != first
     jar.write_bytes(b"other classes")
-    assert ClassArchive.of(JAVA, [jar], tmp_path) != first
+    assert place(JAVA) != first
 
 
 def write(archive: ClassArchive, content: bytes) -> None:
