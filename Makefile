@@ -17,8 +17,10 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 # A shell's own environment must not receive what belongs into .venv.
 unexport VIRTUAL_ENV
+# Where Python keeps no compiled files, each of the many processes compiles all libraries again: 4 s, every time.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check fmt docs bench bench-full property crash clean
+.PHONY: help demo test test-slow check fmt docs bench bench-full property crash clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +31,9 @@ demo: $(READY) ## Load the example shop and show what each step did
 # Four workers on two cores: some always wait for Spark, a database or the disk.
 test: check ## Check the code, then run the tests
 	$(BIN)/pytest -n 4 --durations=15
+
+test-slow: $(READY) ## The tests that take longer: crashes, Spark Connect, the demo, every strategy on Delta
+	$(BIN)/pytest -n 4 --durations=15 -m 'slow and not big'
 
 check: $(READY) ## Format, lint, types and import layers
 	$(BIN)/ruff format --check .
@@ -51,8 +56,8 @@ bench-full: $(READY) ## The same up to 30M rows, 1,000 commits and 1M known file
 	$(BIN)/python bench/run.py --full
 
 property: $(READY) ## Try thousands of generated tables and batches against the oracle, and every variant (long)
-	$(BIN)/pytest -n 2 --durations=15 -m deep tests/unit
-	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest -n 2 --timeout 3600 --durations=30 \
+	$(BIN)/pytest --durations=15 -m big tests/unit
+	TALLYMARK_EXAMPLES=2000 $(BIN)/pytest -n 2 --timeout 3600 --durations=30 -m 'not big' \
 	  tests/property tests/model tests/conformance
 
 crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)

@@ -21,6 +21,8 @@ from spark_engine import Engine
 
 BATCH = 10_000
 REPETITIONS = 3
+COMMIT_REPETITIONS = 6  # by so little may two tables differ that three say nothing
+YOUNG = "a young table beside it"
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,15 @@ def by_columns(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator
 
 
 def by_commits(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator[Point]:
-    """One table that loads of our own are added to, each a commit with its marker. Those in between add a
-    row, the measured ones are upserts. Files of one row are compacted first: they are another cost."""
+    """One table that loads of our own are added to, each a commit with its marker, and a young one beside it
+    that gets nothing but the measured upserts, in turn: what differs between them is the commits' doing.
+    Those in between add a row. Files of one row are compacted first: they are another cost."""
     place = _fresh(folder)
     batches = Batches(engine.ours, place, 100_000, 100)
-    target, settings = _ours(engine, place, start=100_000)
+    settings = _start(engine, place, 100_000)
+    old, young = place / "old", place / "young"
+    for table in (old, young):
+        tm.merge(f"{place}/start/*.parquet", table, **settings)
     first = pq.read_schema(next((place / "start").glob("*.parquet")))
     done = 1
     number = 0
@@ -54,20 +60,22 @@ def by_commits(engine: Engine, folder: Path, sizes: tuple[int, ...]) -> Iterator
         while done < size:
             row = place / f"row-{done}.parquet"
             pq.write_table(pa.table({"id": pa.array([-done], first.field("id").type)}), row)
-            tm.merge(row, target, strategy="append_only", provenance=False, spark=engine.ours)
+            tm.merge(row, old, strategy="append_only", provenance=False, spark=engine.ours)
             row.unlink()
             done += 1
-        engine.ours.sql(f"OPTIMIZE delta.`{target}`")
+        engine.ours.sql(f"OPTIMIZE delta.`{old}`")
         done += 1
-        seconds = []
-        for _ in range(REPETITIONS + 1):
+        seconds: dict[Path, list[float]] = {old: [], young: []}
+        for _ in range(COMMIT_REPETITIONS + 1):
             file = batches.file(number)
-            started = time.perf_counter()
-            tm.merge(file, target, **settings)
-            seconds.append(time.perf_counter() - started)
+            for table, taken in seconds.items():
+                started = time.perf_counter()
+                tm.merge(file, table, **settings)
+                taken.append(time.perf_counter() - started)
             shutil.rmtree(file.parent)
             done, number = done + 1, number + 1
-        yield Point("commits", size, OURS, median(seconds[1:]))
+        yield Point("commits", size, OURS, median(seconds[old][1:]))
+        yield Point("commits", size, YOUNG, median(seconds[young][1:]))
     shutil.rmtree(place, ignore_errors=True)
 
 
@@ -76,7 +84,9 @@ def _upserts(
 ) -> Iterator[Point]:
     place = _fresh(folder)
     batches = Batches(engine.ours, place, table_rows, BATCH, columns=columns)
-    target, settings = _ours(engine, place, start=table_rows, columns=columns)
+    settings = _start(engine, place, table_rows, columns)
+    target = place / "ours"
+    tm.merge(f"{place}/start/*.parquet", target, **settings)
     table = HandTable(engine.by_hand, place / "by-hand")
     table.create(start_rows(engine.ours, table_rows, columns))
     seconds: dict[str, list[float]] = {OURS: [], HAND: []}
@@ -94,11 +104,9 @@ def _upserts(
         yield Point(what, size, side, median(taken[1:]))
 
 
-def _ours(engine: Engine, place: Path, start: int, columns: int = 8) -> tuple[Path, dict[str, object]]:
-    start_rows(engine.ours, start, columns).write.parquet(str(place / "start"))
-    settings = {"strategy": "upsert", "unique_key": "id", "provenance": False, "spark": engine.ours}
-    tm.merge(f"{place}/start/*.parquet", place / "ours", **settings)
-    return place / "ours", settings
+def _start(engine: Engine, place: Path, rows: int, columns: int = 8) -> dict[str, object]:
+    start_rows(engine.ours, rows, columns).write.parquet(str(place / "start"))
+    return {"strategy": "upsert", "unique_key": "id", "provenance": False, "spark": engine.ours}
 
 
 def _fresh(folder: Path) -> Path:

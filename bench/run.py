@@ -43,7 +43,7 @@ Measure = Callable[[], Result]
 
 
 def scenarios(engine: Engine, folder: Path, *, full: bool) -> Iterator[tuple[str, Measure]]:
-    yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000)
+    yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000, full=full)
     for kind in ("sqlite", "duckdb"):
         events = 50_000 if full else 10_000  # filedge takes minutes for the larger one
         yield f"cdc {kind}", partial(feed_into, engine, folder, REPETITIONS, kind, events)

@@ -88,7 +88,7 @@ class Load:
         return Result(scenario, sides, not_measured)
 
 
-def postgres_upsert(engine: Engine, folder: Path, repetitions: int, rows: int) -> Result:
+def postgres_upsert(engine: Engine, folder: Path, repetitions: int, rows: int, *, full: bool) -> Result:
     place = _fresh(folder / "postgres")
     spark = engine.ours
     start_rows(spark, rows).write.parquet(str(place / "start"))
@@ -104,11 +104,10 @@ def postgres_upsert(engine: Engine, folder: Path, repetitions: int, rows: int) -
         scenario = Scenario(
             f"PostgreSQL: upsert {rows // 1000}k rows from CSV", OURS, (Bound("COPY + ON CONFLICT", 1.5),)
         )
-        peers = {
-            "COPY + ON CONFLICT": lambda: run_peer(
-                "postgres_copy", place / "by-hand", place / "start", files, url=url
-            )
-        }
+        peer = partial(run_peer, start=place / "start", batches=files, url=url)
+        peers = {"COPY + ON CONFLICT": partial(peer, "postgres_copy", place / "by-hand")}
+        if full:
+            peers["dlt (postgres)"] = partial(peer, "dlt_merge", place / "dlt", destination="postgres")
         load = Load(engine, place, repetitions)
         return load.scenario(scenario, database, files, start, {"strategy": "upsert"}, peers)
     finally:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-import pytest
 from enrolled import Subject
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from driver_rows import MANY, prepare
+from driver_rows import prepare
 from oracle import Row
 from tallymark.destinations.contract import Commit, Destination, Prepared
 from tallymark.model.marker import Marker
@@ -114,12 +113,6 @@ class Bench:
 
     def rows(self) -> list[Row]:
         return self.subject.rows()
-
-
-def only_where_quick(bench: Bench) -> None:
-    """For what shows little more on Delta, where a load takes seconds, than elsewhere and in its own tests."""
-    if bench.destination.capabilities.name == "delta" and not MANY:
-        pytest.skip("make property runs it")
 
 
 def hash_of(content: str) -> str:

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import MANY, Bench
+from bench import Bench
 from enrolled import DESTINATIONS, Surroundings
 from pyspark.sql import SparkSession
+
+from driver_rows import MANY
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -14,6 +16,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         core = {of for mark in metafunc.definition.iter_markers("core") for of in mark.args}
         names = [n for n, e in DESTINATIONS.items() if MANY or not e.differs_in or e.differs_in in core]
         metafunc.parametrize("enrolled", names)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is not asked for
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        name = item.callspec.params.get("enrolled") if hasattr(item, "callspec") else None
+        if name and _is_slow(name, item):
+            item.add_marker("slow")
+
+
+def _is_slow(name: str, item: pytest.Item) -> bool:
+    """On Delta a load takes seconds, on DuckDB one."""
+    slow_on = {kind for mark in item.iter_markers("slow_on") for kind in mark.args}
+    return name in slow_on or bool(DESTINATIONS[name].differs_in)
 
 
 @pytest.fixture

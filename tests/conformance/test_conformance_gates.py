@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sqlglot
-from bench import Bench, hash_of, only_where_quick
+from bench import Bench, hash_of
 from orders import (
     APPEND,
     CDC,
@@ -31,6 +31,8 @@ from tallymark.config.quality import QualityConfig
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity
 from tallymark.model.settings import MergeSettings
+
+pytestmark = pytest.mark.slow_on("delta", "duckdb")
 
 Pairs = list[tuple[object, object]]
 
@@ -88,8 +90,6 @@ LOADS: dict[str, tuple[MergeSettings, list[Row], list[Row]]] = {
 
 @pytest.mark.parametrize("case", LOADS)
 def test_gates_see_the_table_as_it_will_be(bench: Bench, case: str) -> None:
-    if case != "upsert":
-        only_where_quick(bench)
     settings, before, batch = LOADS[case]
     (created,) = load_checked(bench, settings, ORDERS, before, [EVERYTHING])
     assert pairs(created.samples) == pairs(before) == pairs(bench.rows())
@@ -101,7 +101,6 @@ def test_gates_see_the_table_as_it_will_be(bench: Bench, case: str) -> None:
 
 
 def test_gates_see_deletes_of_a_feed_and_repaired_duplicates(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(APPEND, ORDERS, [order(1, "a"), order(1, "b"), order(2, "c"), order(2, "d"), order(3, "e")])
     batch = [event("d", 1, day=2), event("u", 3, "f", day=2), event("i", 4, "g", day=2)]
     (planned,) = looked_at(bench, CDC, FEED, batch, [EVERYTHING])
@@ -111,7 +110,6 @@ def test_gates_see_deletes_of_a_feed_and_repaired_duplicates(bench: Bench) -> No
 
 
 def test_a_new_column_is_seen(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(UPSERT, "id bigint", [{"id": 1}])
     gate = written(f"SELECT id FROM `{AFTER}` WHERE extra IS NULL")
     batch: list[Row] = [{"id": 2, "extra": "x"}]
@@ -203,7 +201,6 @@ def test_numbers_and_times_mean_the_same_in_a_query_everywhere(bench: Bench) -> 
 def test_what_databases_understand_differently_means_what_spark_means(
     bench: Bench, condition: str, found: list[int]
 ) -> None:
-    only_where_quick(bench)
     rows = [order(1, "b", "5.90"), order(2, "B", "4.90"), order(3, "it's", "9.00")]
     gate = written(f"SELECT id, COUNT(*) FROM `{AFTER}` WHERE {condition} GROUP BY id")
     (result,) = looked_at(bench, APPEND, ORDERS, rows, [gate])

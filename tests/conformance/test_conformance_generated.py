@@ -10,12 +10,13 @@ import copy
 from pathlib import Path
 
 import pytest
-from bench import MANY, Bench
+from bench import Bench
 from enrolled import DESTINATIONS, Surroundings
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from driver_rows import MANY
 from generated import CODES, event, row, timed
 from oracle import Oracle, Row, Tied, canonical
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy

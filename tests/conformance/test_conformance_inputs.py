@@ -18,6 +18,8 @@ from oracle import Row, canonical
 from tallymark.errors import InputMoved
 from tallymark.model.settings import MergeSettings, Strategy
 
+pytestmark = pytest.mark.slow_on("delta", "duckdb")
+
 COLUMNS = {
     "id": "bigint",
     "a_tiny": "tinyint",

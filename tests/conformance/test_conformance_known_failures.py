@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import Bench, only_where_quick
+from bench import Bench
 from orders import (
     BY_TIME,
     CDC,
@@ -27,9 +27,10 @@ from oracle import canonical
 from tallymark.errors import ConfigError
 from tallymark.model.receipt import Counts
 
+pytestmark = pytest.mark.slow_on("delta", "duckdb")
+
 
 def test_a_snapshot_with_a_null_partition_keeps_the_rest_of_the_table(bench: Bench) -> None:
-    only_where_quick(bench)  # a case of the strategy shows it on Delta
     bench.load(SNAPSHOT, ORDERS, [order(1, "a"), order(2, None), order(3, "b")])
     assert bench.load(SNAPSHOT, ORDERS, [order(9, None)]) == Counts(inserted=1, deleted=1, total=1)
     assert canonical(bench.rows()) == canonical([order(1, "a"), order(9, None), order(3, "b")])
@@ -44,7 +45,6 @@ def test_reordered_columns_do_not_misalign(bench: Bench) -> None:
 
 
 def test_a_delete_and_an_insert_of_a_key_within_one_batch(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(CDC, FEED, [event("i", 1, "a", day=1)])
     batch = [event("d", 1, day=2), event("i", 1, "b", day=3), event("i", 2, day=1), event("d", 2, day=2)]
     assert bench.load(CDC, FEED, batch) == Counts(updated=1, skipped=3, total=4)
@@ -60,7 +60,6 @@ def test_delete_insert_by_a_composite_key_leaves_unmatched_rows_alone(bench: Ben
 
 
 def test_scd2_with_an_unchanged_row_writes_nothing(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(BY_TIME, ORDERS, DAY1)
     before = canonical(bench.rows())
     assert bench.load(BY_TIME, ORDERS, [order(1), order(2, day=4)]) == Counts(unchanged=2, total=2)
@@ -75,14 +74,12 @@ def test_an_update_of_an_empty_table(bench: Bench) -> None:
 
 
 def test_a_full_merge_of_an_empty_batch(bench: Bench) -> None:
-    only_where_quick(bench)  # a case of the strategy shows it on Delta
     bench.load(FULL_MERGE, ORDERS, DAY1)
     assert bench.load(FULL_MERGE, ORDERS, []) == Counts(deleted=3)
     assert bench.rows() == []
 
 
 def test_a_delete_that_arrives_before_its_insert(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(CDC, FEED, [event("d", 1, day=5), event("i", 2, day=1)])
     assert bench.load(CDC, FEED, [event("i", 1, day=2)]) == Counts(skipped=1, total=1)
     assert bench.load(CDC, FEED, [event("i", 1, "again", day=6)]) == Counts(inserted=1, total=1)
@@ -91,7 +88,7 @@ def test_a_delete_that_arrives_before_its_insert(bench: Bench) -> None:
 
 # Through the library: what the checks before a plan decide
 
-EMBEDDED = ["delta", "sqlite", "duckdb"]
+EMBEDDED = ["sqlite", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "duckdb"))]
 
 
 def place(kind: str, folder: Path) -> tuple[str, dict[str, object]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from bench import Bench, only_where_quick
+from bench import Bench
 from orders import (
     APPEND,
     BY_TIME,
@@ -27,6 +27,8 @@ from oracle import Oracle, Row, canonical
 from tallymark.errors import TiedRows
 from tallymark.model.settings import MergeSettings
 
+pytestmark = pytest.mark.slow_on("delta", "duckdb")
+
 BATCH = [order(1, "b", day=4), order(1, "late", day=2), order(7)]
 QUICK = [BY_TIME, APPEND, INSERT, INCREMENTAL, DEDUPLICATE, FULL_MERGE, DELETE_INSERT, SNAPSHOT, CLOSING]
 
@@ -37,7 +39,6 @@ def test_the_table_becomes_the_batch(bench: Bench) -> None:
 
 @pytest.mark.parametrize("settings", QUICK, ids=lambda settings: settings.strategy)
 def test_so_it_does_for_the_other_strategies(bench: Bench, settings: MergeSettings) -> None:
-    only_where_quick(bench)
     check(bench, settings)
 
 
@@ -61,7 +62,6 @@ def test_columns_that_the_batch_lacks_are_empty_then(bench: Bench) -> None:
 
 
 def test_a_type_can_change_then(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(UPSERT, ORDERS, DAY1)
     schema = ORDERS.replace("name string", "name bigint")
     bench.load(UPSERT, schema, [order(1) | {"name": 5}], anew=True)
@@ -69,7 +69,6 @@ def test_a_type_can_change_then(bench: Bench) -> None:
 
 
 def test_ties_are_refused_as_ever(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(INCREMENTAL, ORDERS, DAY1)
     with pytest.raises(TiedRows):
         bench.load(INCREMENTAL, ORDERS, [order(1, "b"), order(1, "c")], anew=True)

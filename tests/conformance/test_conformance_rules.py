@@ -6,12 +6,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from bench import Bench, hash_of, only_where_quick
+from bench import Bench, hash_of
 from orders import APPEND, DAY1, INCREMENTAL, ORDERS, REFRESH, UPSERT, order
 
 from oracle import canonical
 from tallymark.errors import Fenced, PlanError, TableBusy, TableMoved, TiedRows, TypeConflict
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy
+
+pytestmark = pytest.mark.slow_on("delta", "duckdb")
 
 
 def test_names_match_in_any_order_and_case(bench: Bench) -> None:
@@ -103,7 +105,6 @@ def test_duplicates_in_the_table_stop_a_merge(bench: Bench) -> None:
 
 
 def test_duplicates_in_the_table_are_repaired_by_a_merge(bench: Bench) -> None:
-    only_where_quick(bench)
     bench.load(APPEND, ORDERS, [order(1), order(1), order(2), order(3), order(3), order(3)])
     counts = bench.load(UPSERT, ORDERS, [order(1, "b"), order(4)])
     assert (counts.inserted, counts.updated, counts.deleted, counts.total) == (1, 1, 3, 2)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from bench import MANY, Bench, only_where_quick
+from bench import Bench
 from orders import (
     APPEND,
     BY_TIME,
@@ -33,6 +33,7 @@ from orders import (
     order,
 )
 
+from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
@@ -61,7 +62,7 @@ CASES = [
     Case("deduplicate keeps the last of batch and table", DEDUPLICATE, [[order(1, "new", day=5), order(1, "old", day=2)], [order(1, "late", day=3), order(2)]], shows_more_elsewhere=True),
     Case("full merge deletes what is absent", FULL_MERGE, [DAY1, [order(2, "b"), order(4)], []], shows_more_elsewhere=True),
     Case("snapshot replaces whole partitions", SNAPSHOT, [[order(1), order(2), order(3, "b"), order(4, None)], [order(9)], [order(8, None)], []], shows_more_elsewhere=True),
-    Case("versions by their time", BY_TIME, [[order(1), order(1, "b", day=5), order(2)], [order(1, "late", day=3), order(2), order(2, "a", day=9)], [order(1, "late", day=5)]]),
+    Case("versions by their time", BY_TIME, [[order(1), order(1, "b", day=5), order(2)], [order(1, "late", day=3), order(2), order(2, "a", day=9)], [order(1, "late", day=5)]], shows_more_elsewhere=True),
     Case("versions of full snapshots", CLOSING, [DAY1, [order(1), order(2, "b")], [order(1), order(3)]], shows_more_elsewhere=True),
     Case("changes by sequence", CDC, [[event("d", 9, day=9), event("i", 1), event("U", 1, "b", day=3), event("i", 2)], [event("u", 1, "late", day=2), event("i", 9, day=4), event("d", 2, day=5)], [event("u", 2, day=4), event("i", 2, "again", day=6)]], FEED),
     Case("changes with a truncate", CDC, [[event("i", 1), event("i", 2)], [event("i", 3, day=2), {"op": "t", "at": datetime(2026, 11, 4)}, event("i", 2, "b", day=5)], [event("i", 3, day=3)]], FEED, shows_more_elsewhere=True),
@@ -83,10 +84,14 @@ def test_a_history_of_batches(bench: Bench) -> None:
     check(bench, Case("", UPSERT, history))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, id=c.name, marks=[pytest.mark.slow_on("delta")] * c.shows_more_elsewhere)
+        for c in CASES
+    ],
+)
 def test_rows_and_counts_are_those_of_the_oracle(bench: Bench, case: Case) -> None:
-    if case.shows_more_elsewhere:
-        only_where_quick(bench)
     check(bench, case)
 
 
@@ -117,6 +122,7 @@ def _naive(value: object) -> object:
 MIXED = [UPSERT, APPEND, DEDUPLICATE, UPDATE, SNAPSHOT, INSERT, PAIR, INCREMENTAL, DELETE_INSERT, FULL_MERGE]
 
 
+@pytest.mark.slow_on("delta")
 def test_thirty_mixed_batches(bench: Bench) -> None:
     """Strategies take turns on one table, with everything that they leave behind for each other. On Delta,
     where a load takes seconds, `make property` runs all thirty."""
@@ -145,8 +151,8 @@ def a_row(chance: random.Random, number: int, position: int) -> Row:
 
 
 @pytest.mark.core("writing")
+@pytest.mark.slow_on("delta")
 def test_a_legacy_table_with_duplicates_is_repaired(bench: Bench) -> None:
-    only_where_quick(bench)
     legacy = [order(1), order(1, "z"), order(2), order(3), order(3), order(3)]
     bench.load(APPEND, ORDERS, legacy)
     oracle = Oracle(UPSERT, legacy)

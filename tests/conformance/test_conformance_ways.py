@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import MANY, Bench
+from bench import Bench
 from enrolled import DESTINATIONS, Surroundings
 from orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
 from pyspark.sql import DataFrame, SparkSession
 from test_conformance_strategies import comparable, load_both
 
+from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.destinations import delta_write, spark_near
 from tallymark.destinations.contract import Way
@@ -19,6 +20,8 @@ from tallymark.destinations.delta_ways import possible_ways
 from tallymark.destinations.spark_labels import Labelled
 from tallymark.model.plan import KeyRange, Merge, Plan
 from tallymark.model.settings import MergeSettings
+
+pytestmark = pytest.mark.slow
 
 HISTORIES = [
     (UPSERT, [DAY1, [order(4), order(1, "b")], [order(9)], [order(9), order(1, "c", None), order(3)]]),

@@ -15,6 +15,14 @@ def workshop(sessions: Sessions) -> Workshop:
     return Workshop(sessions.isolated())
 
 
+@pytest.fixture(autouse=True)
+def nothing_left_in_the_cache(request: pytest.FixtureRequest, sessions: Sessions) -> Iterator[None]:
+    """What dead workers had cached. Other tests share that cache: only `make crash` runs none that rely on it."""
+    yield
+    if request.node.get_closest_marker("big"):
+        sessions.isolated().catalog.clearCache()
+
+
 @pytest.fixture
 def tally(record_property: Callable[[str, object], None]) -> Iterator[Tally]:
     made = Tally(record_property)

@@ -69,7 +69,6 @@ class Loads:
             report = self.run()
             if report.outcome is Outcome.NOTHING_NEW:
                 break
-        self.sessions.isolated().catalog.clearCache()
         assert report.outcome is Outcome.NOTHING_NEW, report.failures
         return report
 

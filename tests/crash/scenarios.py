@@ -20,7 +20,7 @@ from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 
 DATABASES = ("sqlite", "duckdb", "postgres")
 DESTINATIONS = ("delta", *DATABASES)
-SLICE = ("delta", "a database")  # in `make test`; which database, the seed says
+SLICE = ("delta", "a database")  # in `make test-slow`; which database, the seed says
 KINDS = {
     "append": "merge_strategy: append_only",
     "merge": "merge_strategy: upsert\nunique_key: [id]",

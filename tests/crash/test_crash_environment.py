@@ -30,6 +30,8 @@ from tallymark.model.report import Outcome
 from tallymark.model.table import SOURCE_FILE
 from tallymark.spark import Sessions
 
+pytestmark = pytest.mark.slow
+
 ONE_BY_ONE = "batch: {max_files: 1}"
 
 

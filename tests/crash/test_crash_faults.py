@@ -20,6 +20,8 @@ from tallymark.errors import CommitUnknown, DestinationError, LedgerError
 from tallymark.flow.recover import recover_pipeline
 from tallymark.spark import Sessions
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("append", "merge", "replace", "scd2")
 IN_SLICE = {"delta": 2, "sqlite": 5, "duckdb": 5, "postgres": 5}
 IN_FULL = {"delta": 8, "sqlite": 20, "duckdb": 20, "postgres": 20}  # for each kind

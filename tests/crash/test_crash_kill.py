@@ -42,6 +42,7 @@ def chain_of(
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", SLICE)
 def test_some_kills(place: str, chain_of: Callable[[str, str], Chain], tally: Tally) -> None:
     print(f"repeat with TALLYMARK_SEED={SEED}")

@@ -16,6 +16,8 @@ from scenarios import DESTINATIONS, KINDS, Scenario
 from tally import Tally
 from worker import SEED, Order, Workshop
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("TALLYMARK_KILLS", "0")) or 20
 WHOLE_KILLS = int(os.environ.get("TALLYMARK_JVM_KILLS", "0")) or 8
 

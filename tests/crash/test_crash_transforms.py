@@ -20,6 +20,8 @@ from oracle import Oracle, Row, canonical
 from tallymark.config.load import load_project
 from tallymark.model.settings import Strategy
 
+pytestmark = pytest.mark.slow
+
 BY_ID = "-- @unique_key: id"
 NEEDS = {
     Strategy.FULL_REFRESH: "",

@@ -105,6 +105,7 @@ def test_a_zombie_is_refused_by_the_destination(loads: Loads, no_stop: None) -> 
     assert loads.scenario.differences() == []
 
 
+@pytest.mark.slow
 def test_without_the_fence_the_zombie_doubles_its_rows(loads: Loads, no_stop: None) -> None:
     before = row_count(loads)
     with no_fence():

@@ -135,7 +135,6 @@ class Workshop:
                 break
             time.sleep(0.5)
             ended = self.run(Order(root))
-        self._spark.catalog.clearCache()  # what dead workers had cached
         return ended
 
 

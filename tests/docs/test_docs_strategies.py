@@ -32,6 +32,7 @@ def test_every_load_of_an_example_says_what_comes_out() -> None:
     assert [e.name for e in FOUND if not e.loads or e.loads[-1].after is None] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", FOUND, ids=lambda example: example.name)
 def test_example_does_what_it_says(example: Example, spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "shop.sqlite"

@@ -20,6 +20,8 @@ from deltalake import DeltaTable
 from delta_rs import rows_of
 from tallymark.spark import Sessions
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).parents[2] / "examples" / "shop" / "demo.py"
 
 

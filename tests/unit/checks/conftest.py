@@ -119,7 +119,7 @@ def csv_source(spark: SparkSession) -> Callable[[Sequence[Path], str], DataFrame
     spark.conf.set("spark.sql.files.openCostInBytes", 0)
 
     def read(paths: Sequence[Path], schema: str) -> DataFrame:
-        frame = spark.read.csv(
+        frame = spark.read.option("columnPruning", False).csv(
             [str(path) for path in paths],
             schema=f"{schema}, _tm_corrupt string",
             columnNameOfCorruptRecord="_tm_corrupt",

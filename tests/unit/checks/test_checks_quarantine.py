@@ -79,6 +79,7 @@ def test_rows_say_where_they_came_from(put: Callable[..., None], quarantine: Qua
     assert quarantine.rows(PIPELINE, limit=1) == [first]
 
 
+@pytest.mark.slow
 def test_a_retry_leaves_the_rows_of_the_last_attempt(
     put: Callable[..., None], quarantine: Quarantine
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_retry_leaves_the_rows_of_the_last_attempt(
     assert raw_ids(quarantine) == ["other"]
 
 
+@pytest.mark.slow
 def test_summaries_and_removal(put: Callable[..., None], quarantine: Quarantine) -> None:
     put(["x", "y", "1"])
     put(["x"], "batch-2")
@@ -110,6 +112,7 @@ def test_summaries_and_removal(put: Callable[..., None], quarantine: Quarantine)
     assert raw_ids(quarantine) == ["y"]
 
 
+@pytest.mark.slow
 def test_hostile_values_come_back_exactly(
     spark: SparkSession,
     quarantine: Quarantine,

@@ -49,6 +49,8 @@ def test_rows_are_split_and_counted(
         assert checked.good.count() == 1295
         assert checked.good.agg({"id": "sum"}).collect()[0][0] == 45150 + 500500 - 1 - 250 - 777 - 1000 - 500
         assert checked.bad.count() == 5
+        made.frame.unpersist()  # as anybody can who clears the cache of the same Spark
+        assert checked.good.agg({"id": "sum"}).collect()[0][0] == 45150 + 500500 - 1 - 250 - 777 - 1000 - 500
 
 
 def test_positions_are_those_in_the_file_across_splits(

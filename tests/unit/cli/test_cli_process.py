@@ -93,7 +93,7 @@ def test_what_a_child_process_prints_does_not_spoil_the_document() -> None:
     assert b"from a child" in done.stderr
 
 
-@pytest.mark.parametrize("findings", [30, 100_000])
+@pytest.mark.parametrize("findings", [30, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("flag", [["--json"], []])
 def test_a_reader_that_leaves_is_no_drama(flag: list[str], findings: int) -> None:
     words = command("validate", *flag, findings=findings, body="sys.stdin.read()")

@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 
 from tallymark.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial" / "first-load.md"
 STEP = re.compile(r"^```sh\n(.*?)^```(?:(?:(?!^```).)*?^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 PLANNED_TO_FAIL = "tuesday.csv"  # the page says so: too many bad rows

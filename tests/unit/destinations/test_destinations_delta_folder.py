@@ -107,6 +107,7 @@ def test_a_summary_of_delta_tells_the_settings_of_its_own_commit_only(tmp_path: 
     assert settings_at(tmp_path, 500) is None
 
 
+@pytest.mark.slow
 def test_files_tell_what_spark_tells(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "a table"
     sql, rows = f"delta.`{table}`", spark.range(3).coalesce(1)

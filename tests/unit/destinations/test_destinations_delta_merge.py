@@ -137,6 +137,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 LEGACY: list[Pair] = [(1, "a"), (1, "b"), (1, "b"), (2, "c"), (2, "d"), (3, "e"), (4, "f"), (4, "g")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feed", ["false", "true"])
 def test_duplicates_are_repaired_in_the_commit_of_the_merge(
     spark: SparkSession, tmp_path: Path, feed: str
@@ -159,6 +160,7 @@ def test_duplicates_are_repaired_in_the_commit_of_the_merge(
         assert kinds.count((3, "update_postimage")) == 1
 
 
+@pytest.mark.slow
 def test_duplicates_show_by_more_labels_than_rows(lake: Lake) -> None:
     lake.load(Append(), LEGACY)
     assert lake.load(merge(), [(3, "x")])[0] == Counts(updated=1, total=1)
@@ -313,9 +315,8 @@ def test_tombstones_of_a_load_that_did_not_commit_have_no_say(feed: Lake) -> Non
     assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
-@pytest.mark.parametrize(
-    "feed", ["files", pytest.param("delta table", marks=pytest.mark.deep)], indirect=True
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("feed", ["files", "delta table"], indirect=True)
 def test_tombstones_of_a_load_that_was_undone_have_no_say(feed: Lake) -> None:
     feed.load(remembering(), [(2, "a")])
     feed.load(remembering(), [(1, "gone")])
@@ -335,7 +336,7 @@ def test_a_table_that_is_made_again_remembers_nothing(feed: Lake) -> None:
     assert feed.load(remembering(), [(1, "first")])[0].inserted == 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_what_the_delta_table_remembers_counts_beside_files(lake: Lake) -> None:
     """And what files remember counts where only Spark reads."""
     lake.spark.conf.set(SHARES_FILES, "false")

@@ -76,7 +76,7 @@ class Memory:
         return sorted((tuple(row) for row in found.distinct().collect()), key=repr)
 
 
-@pytest.fixture(params=["files", pytest.param("delta table", marks=pytest.mark.deep)])
+@pytest.fixture(params=["files", pytest.param("delta table", marks=pytest.mark.slow)])
 def memory(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Memory:
     return Memory(spark, tmp_path if request.param == "files" else str(tmp_path))
 
@@ -139,6 +139,7 @@ def test_a_large_file_stays_as_it_is(files: Memory, monkeypatch: pytest.MonkeyPa
     assert len(files.valid(*range(1, 6))) == 5_004
 
 
+@pytest.mark.slow
 def test_one_load_may_delete_many_rows(files: Memory) -> None:
     rows = files.spark.range(300_000, numPartitions=3).selectExpr("cast(id AS int) id", "id + 1 AS lsn")
     files.tombstones.add(rows, marker(1))
@@ -156,6 +157,7 @@ WIDER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WIDER)
 def test_a_key_that_became_wider_is_the_same_key(case: str, files: Memory) -> None:
     narrow, wide, before, after = WIDER[case]
@@ -167,7 +169,10 @@ def test_a_key_that_became_wider_is_the_same_key(case: str, files: Memory) -> No
     assert elsewhere.valid(1, 2, columns=f"id {wide}, lsn bigint") == [(after, 1), (after, 2)]
 
 
-@pytest.mark.parametrize("place", ["files", "files read elsewhere", "delta table"])
+@pytest.mark.parametrize(
+    "place",
+    ["files", *(pytest.param(p, marks=pytest.mark.slow) for p in ("files read elsewhere", "delta table"))],
+)
 def test_other_columns_are_other_tombstones(place: str, files: Memory) -> None:
     """Above all, a key that they lack is not the NULL of a truncate."""
     if place == "delta table":
@@ -197,6 +202,7 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_key_of_any_type_comes_back_as_it_was(
     kind: str, files: Memory, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from sql_places import Place
 from sqlglot import parse_one
@@ -154,6 +155,7 @@ def test_every_word_gives_what_it_gives_in_spark(place: Place) -> None:
     assert differing == {}
 
 
+@pytest.mark.slow
 def test_every_clause_gives_what_it_gives_in_spark(place: Place) -> None:
     views = _with_orders(place)
     differing = {}

@@ -264,6 +264,7 @@ def small_disk(lake: Shop) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_nothing_half_written(lake: Shop, small_disk: Path) -> None:
     lake.drop("orders/1.csv", csv("1,new,1.00"))
     lake.load()

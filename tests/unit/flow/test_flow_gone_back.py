@@ -12,6 +12,8 @@ from shop import ORDERS, DatabaseShop, Shop, csv
 from tallymark.flow import load as load_step
 from tallymark.model.report import PipelineReport
 
+pytestmark = pytest.mark.slow
+
 
 def run_while(monkeypatch: pytest.MonkeyPatch, shop: Shop, event: Callable[[], object]) -> PipelineReport:
     """The event happens once, when the batch is read: after the claim and before the commit."""

@@ -143,6 +143,7 @@ def test_known_files_that_were_moved_away_cost_nothing(job: Job, tmp_path: Path)
     assert statements_of_a_run(job) == away
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_what_is_known(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,7 +161,9 @@ def test_memory_does_not_grow_with_what_is_known(
     assert peak < 2_000_000
 
 
-@pytest.mark.parametrize("destination", ["delta", "sqlite", "duckdb"])
+@pytest.mark.parametrize(
+    "destination", ["delta", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sqlite", "duckdb"))]
+)
 def test_a_run_with_nothing_new_imports_no_spark(
     destination: str, tmp_path: Path, spark: SparkSession
 ) -> None:

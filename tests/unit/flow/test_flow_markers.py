@@ -50,6 +50,7 @@ def clean_up_the_log(table: Path) -> None:
         (table / f"_delta_log/{version:020}.json").unlink()
 
 
+@pytest.mark.slow
 def test_markers_outlive_vacuum_checkpoint_and_log_clean_up(
     events: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +75,7 @@ def test_markers_outlive_vacuum_checkpoint_and_log_clean_up(
     assert ids(events) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_what_a_restore_undid_is_loaded_again(events: Shop) -> None:
     deliver(events, 1, 2, 3)
     events.load()
@@ -88,6 +90,7 @@ def test_what_a_restore_undid_is_loaded_again(events: Shop) -> None:
     assert events.load().outcome is Outcome.NOTHING_NEW
 
 
+@pytest.mark.slow
 def test_a_run_alone_notices_a_restore(events: Shop) -> None:
     deliver(events, 1, 2)
     events.load()
@@ -99,7 +102,7 @@ def test_a_run_alone_notices_a_restore(events: Shop) -> None:
     assert ids(events) == [1, 2]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_restore_and_a_lost_ledger(events: Shop) -> None:
     deliver(events, 1, 2)
     events.load()
@@ -126,6 +129,7 @@ def test_one_file_feeds_two_tables(events: Shop, monkeypatch: pytest.MonkeyPatch
         assert ids(events, name) == [1]
 
 
+@pytest.mark.slow
 def test_a_table_that_was_dropped_and_made_again_starts_anew(events: Shop) -> None:
     deliver(events, 1, 2)
     events.load()
@@ -134,6 +138,7 @@ def test_a_table_that_was_dropped_and_made_again_starts_anew(events: Shop) -> No
     assert ids(events) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_folder_carries_its_markers(events: Shop) -> None:
     deliver(events, 1)
     events.load()
@@ -145,6 +150,7 @@ def test_a_copy_of_the_folder_carries_its_markers(events: Shop) -> None:
     assert ids(events, "gold.orders") == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_clone_has_no_markers(events: Shop) -> None:
     """Delta's clone has the rows and a log of its own: a content that is delivered to it is new there."""
     deliver(events, 1)

@@ -260,6 +260,7 @@ def many_files(number: int) -> list[SourceFile]:
     return [SourceFile(f"/landing/orders/2026/11/{n:08d}.csv", n, n, f"{n:064x}") for n in range(number)]
 
 
+@pytest.mark.slow
 def test_ten_thousand_files_are_registered_quickly(ledger: Ledger) -> None:
     files = many_files(10_000)
     started = time.process_time()
@@ -271,7 +272,7 @@ def test_ten_thousand_files_are_registered_quickly(ledger: Ledger) -> None:
     assert time.process_time() - started < 2
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_hundred_thousand_known_files_are_read_quickly(ledger: Ledger) -> None:
     files = many_files(20_000 if "postgres" in repr(ledger) else 100_000)
     ledger.register(PIPELINE, TABLE, files)

