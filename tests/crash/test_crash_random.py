@@ -19,6 +19,7 @@ from worker import SEED, Order, Workshop
 pytestmark = pytest.mark.slow
 
 KILLS = int(os.environ.get("TALLYMARK_KILLS", "0")) or 20
+TRIES = 3
 WHOLE_KILLS = int(os.environ.get("TALLYMARK_JVM_KILLS", "0")) or 8
 
 Postgres = Callable[[], str]
@@ -75,6 +76,28 @@ def test_random_kills(
     print(f"repeat with TALLYMARK_SEED={SEED}")
     scenario = project(tmp_path / "p", destination, ("append", "merge", "scd2"), postgres)
     kill_at_random(workshop, scenario, tally, KILLS, random.Random(f"{SEED} random {destination}"))
+
+
+def test_a_first_load_that_dies_between_its_rows_and_its_log(
+    workshop: Workshop, tally: Tally, tmp_path: Path, postgres: Postgres
+) -> None:
+    """Delta writes the rows first. What they leave in the folder must not stop the next run."""
+    for attempt in range(TRIES):
+        scenario = project(tmp_path / str(attempt), "delta", ("append",), postgres)
+        table = scenario.root / "warehouse/silver/append"
+        process = _command(scenario.root)
+        while process.poll() is None and not any(file.stat().st_size for file in table.glob("*.parquet")):
+            time.sleep(0.001)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not any(table.glob("_delta_log/*.json")):
+            tally.add("delta", "between rows and log")
+            break
+    assert tally.total == 1
+    drop_one_more(scenario)
+    ended = workshop.finish(scenario.root)
+    assert ended.done, ended
+    assert scenario.differences() == []
 
 
 @pytest.mark.big

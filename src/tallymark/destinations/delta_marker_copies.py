@@ -51,7 +51,7 @@ FIELDS = {
 _SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
 _ARROW_TYPES = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
 _ARROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in FIELDS.items()])
-_DELTA_TABLE, _FILES = "applied", "markers"
+PLACES = _DELTA_TABLE, _FILES = "applied", "markers"  # inside the folder, one or both
 _FEW_HASHES = 500
 _WANTED = "wanted"
 

@@ -2,7 +2,8 @@
 
 1. Look again: if the table moved since the labels were computed (TableMoved), or holds a content of this
    batch (Fenced), write nothing.
-2. Write the batch's tombstones, if it has any: they count only once the commit is there.
+2. Write the batch's tombstones, if it has any: they count only once the commit is there. If there is no table
+   yet, note that one is begun: what a killed writer leaves is then not taken for somebody else's files.
 3. Set marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) on the isolated session: whatever
    commits there carries them, and Delta itself drops a commit whose `txnVersion` is not above the last.
 4. Write, in one statement, by the cheapest way that gives the labelled rows.
@@ -19,13 +20,14 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, Way
+from tallymark.destinations.delta_foreign import begin_table
 from tallymark.destinations.delta_history import HistoryEntry
 from tallymark.destinations.delta_tombstones import DeltaTombstones
 from tallymark.destinations.delta_ways import WAYS, Target, choose_way
 from tallymark.destinations.spark_gates import check_in_spark
 from tallymark.destinations.spark_labels import Labelled, Repair
 from tallymark.destinations.spark_sql import condition, lost_connection, reason
-from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved, TallymarkError
+from tallymark.errors import CommitUnknown, DestinationError, Fenced, NotATable, TableMoved, TallymarkError
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
@@ -34,6 +36,7 @@ TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_LOCATION_IN_USE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _EVOLVE = "spark.databricks.delta.schema.autoMerge.enabled"
 
 
@@ -77,6 +80,8 @@ class DeltaPrepared:
         way = self.way.name
         if self.target.path is not None:
             self._remember_deletes(marker)
+            if plan.current is None:
+                self._note_begin(marker)
         with _marked_and_fenced(self.labelled.spark, marker):
             try:
                 WAYS[way](self.labelled, self.target)
@@ -111,6 +116,12 @@ class DeltaPrepared:
         except Exception as error:
             raise write_error(f"{self.labelled.plan.table}: its tombstones", error) from error
 
+    def _note_begin(self, marker: Marker) -> None:
+        try:
+            begin_table(self.labelled.spark, self.target.location(), marker.batch_id)
+        except Exception as error:
+            raise write_error(self.labelled.plan.table, error) from error
+
     def _find_commit(self, marker: Marker, planned: int, way: str) -> Commit:
         found = self._our_entry(marker, planned)
         if found is None:
@@ -125,6 +136,8 @@ class DeltaPrepared:
     def _settle_failed_write(self, error: Exception, marker: Marker, planned: int, way: str) -> Commit:
         """An error does not prove that nothing was committed: the log does."""
         table = self.labelled.plan.table
+        if condition(error) == _LOCATION_IN_USE:
+            raise _unknown_to_catalog(table, error) from error
         if lost_connection(error):
             raise CommitUnknown(f"{table}: the answer to the commit got lost: {reason(error)}") from error
         try:
@@ -143,6 +156,15 @@ class DeltaPrepared:
         entries = history.after(planned)
         ours = (e for e in entries if e.marker is not None and e.marker.batch_id == marker.batch_id)
         return next(ours, None)
+
+
+def _unknown_to_catalog(table: str, error: Exception) -> NotATable:
+    return NotATable(
+        f"{table}: the catalog does not know it, but its folder is not empty: {reason(error)}",
+        hint="nothing was written; if the folder holds a Delta table (_delta_log), make it known again: "
+        f"CREATE TABLE {table} USING delta LOCATION '<folder>'; if a killed first load has left "
+        "nothing but data files there, remove them; then run again",
+    )
 
 
 def write_error(table: str, error: Exception) -> TallymarkError:

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tallymark.destinations.delta_folder import FolderCommits, TableSettings, settings_at
-from tallymark.destinations.delta_foreign import found_by_spark, found_in
 from tallymark.destinations.delta_history import HistoryEntry, SparkCommits
 
 ASKED_SPARK = [HistoryEntry(7, datetime(2026, 11, 1, tzinfo=UTC), "WRITE", {}, None, None, 6)]
@@ -132,29 +131,3 @@ def check_same(spark: SparkSession, table: Path, version: int) -> None:
 
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        [],
-        ["a.csv"],
-        ["empty"],
-        ["_hidden", ".hidden", "x._COPYING_", "_dir/a", ".dir/a"],
-        ["_delta_log/00.json", "_tallymark/applied/a.parquet"],
-        ["_metadata"],
-        ["_k=1/a.parquet"],
-        ["deep/er/a b.csv"],
-    ],
-)
-def test_files_in_the_place_of_a_table(spark: SparkSession, tmp_path: Path, names: list[str]) -> None:
-    table = tmp_path / "a table"
-    for name in names:
-        (table / name).parent.mkdir(parents=True, exist_ok=True)
-        (table / name).write_text("" if name == "empty" else "x")
-    assert found_in(table) == found_by_spark(spark, str(table))
-
-
-def test_a_file_in_the_place_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "t").write_text("x")
-    assert found_in(tmp_path / "t") == found_by_spark(spark, str(tmp_path / "t")) is not None
