@@ -29,7 +29,8 @@ of {repetitions} loads each, whole: with marker, counts, checks and a ledger for
 plain MERGE on Spark's and Delta's default settings with deletion vectors, in a JVM with Tallymark's; `best
 recipe` is what their documentation advises, on Tallymark's own settings. Spark's heap is 2 GiB, whatever the
 size. Other tools run
-in a process and environment of their own; one that takes a minute or more for a load is measured once.
+in a process and environment of their own; one that takes a minute or more for a load is measured once. They do
+less: dlt, for one, hands a CSV file to PostgreSQL unread, and its table has no index on the key.
 A ratio below 1 means that Tallymark is faster.
 """
 
