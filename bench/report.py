@@ -21,17 +21,16 @@ PLOTS = DOCS / "benchmarks"
 
 _HEAD = """# Benchmarks
 
-Made by `make bench` (and `make bench-full`, which goes to 10M and 30M rows): do not edit. Every scenario runs
-Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share one
-process and take turns, after small loads of every kind and {warm_ups} warm-ups of their own (one before
-November 18th); PostgreSQL warms up by five more loads into another table. The figure is the median
-of {repetitions} loads each, whole: with marker, counts, checks and a ledger for Tallymark. `hand MERGE` is a
-plain MERGE on Spark's and Delta's default settings with deletion vectors, in a JVM with Tallymark's; `best
-recipe` is what their documentation advises, on Tallymark's own settings. Spark's heap is 2 GiB, whatever the
-size. Other tools run
-in a process and environment of their own; one that takes a minute or more for a load is measured once. They do
-less: dlt, for one, hands a CSV file to PostgreSQL unread, and its table has no index on the key.
-A ratio below 1 means that Tallymark is faster.
+Made by `make bench` (and `make bench-full`, which goes to 10M and 30M rows): do not edit. Every scenario
+runs Tallymark and the other side on the same rows, and compares the tables at the end. Sides on Spark share
+one process and take turns, after small loads of every kind and {warm_ups} warm-ups of their own (one before
+November 18th); PostgreSQL warms up by five more loads into another table. The figure is the median of
+{repetitions} loads each (nine for cdc into Delta), whole: with marker, counts, checks and a ledger for
+Tallymark. `hand MERGE` is a plain MERGE on Spark's and Delta's default settings with deletion vectors, in a
+JVM with Tallymark's; `best recipe` is what their documentation advises, on Tallymark's own settings.
+Spark's heap is 2 GiB, whatever the size. Other tools run in a process and environment of their own; one
+that takes a minute or more for a load is measured once. They do less: dlt, for one, hands a CSV file to
+PostgreSQL unread, and its table has no index on the key. A ratio below 1 means that Tallymark is faster.
 """
 
 _ABOUT = {
