@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tallymark.config.project import SparkConfig
 from tallymark.spark import Sessions
+from tallymark.spark.options import SparkConfig
 
 # What Tallymark's embedded Spark sets, as it is without being set.
 _DEFAULTS = {

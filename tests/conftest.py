@@ -17,8 +17,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
 from shared_spark import shared_spark
-from tallymark.config.project import SparkConfig
 from tallymark.spark import Sessions
+from tallymark.spark.options import SparkConfig
 
 # What their fixtures start costs so much that one worker must run the whole file.
 _ONE_WORKER = ("test_demo.py", "test_spark_connect.py")

@@ -22,14 +22,14 @@ from tallymark.config.load import LoadedProject, find_project, load_project
 from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
 from tallymark.errors import ConfigError, TallymarkError
+from tallymark.flow.inspect.lineage import trace_columns
+from tallymark.flow.inspect.validate import checked_graph, examine
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import LoadOptions, pipeline_job
-from tallymark.flow.lineage import trace_columns
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
-from tallymark.flow.validate import checked_graph, examine
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
 from tallymark.model.graph import GraphNode
 from tallymark.model.lineage import PipelineLineage
@@ -104,7 +104,7 @@ class Project:
 
     def plan(self, *pipelines: str, samples: int = 10, **options: Unpack[LoadOptions]) -> list[PlanReport]:
         """What the next batch of each pipeline would do. Nothing is written, not even a new ledger."""
-        from tallymark.flow.explain import explain_pipeline
+        from tallymark.flow.plan import explain_pipeline
 
         with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             jobs = self._jobs(pipelines, ledger, "", options)
@@ -113,7 +113,7 @@ class Project:
     def preview(self, pipeline: str, rows: int = 20) -> Preview:
         """The query, the first rows, the schema and Spark's plan of what a pipeline would load. Nothing is
         written."""
-        from tallymark.flow.preview import preview_pipeline
+        from tallymark.flow.inspect.preview import preview_pipeline
 
         with reading_ledger(self._project.ledger_url, self._opened) as ledger:
             [job] = self._jobs([self._one(pipeline)], ledger, "")
@@ -183,14 +183,14 @@ class Project:
         return tuple(traced[node.pipeline] for node in self.graph(*pipelines))
 
     def doctor(self) -> list[Finding]:
-        from tallymark.flow import doctor
+        from tallymark.flow.inspect import doctor
 
         return list(doctor.examine(self._project, self._sessions))
 
     def prepare(self) -> Prepared:
         """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
         nothing of the project."""
-        from tallymark.flow.exercise import load_a_little
+        from tallymark.flow.inspect.warmup import load_a_little
 
         archive = self._sessions.archive_classes(load_a_little)
         return Prepared(archive, archive.stat().st_size)
@@ -325,7 +325,7 @@ def init_pipeline(
     unique_key: Sequence[str] = (),
 ) -> Path:
     """Writes a pipeline for a file like `from_file`, with the columns and types found in it."""
-    from tallymark.flow.propose import propose_pipeline
+    from tallymark.flow.inspect.scaffold import propose_pipeline
 
     project = load_project(find_project(Path(folder)))
     sessions = Sessions(project.config.spark, home=project.root / HOME)

@@ -15,11 +15,11 @@ from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
 from oracle import Row
 from tallymark.destinations.contract import Destination
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.duckdb import DuckDbEngine
-from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.sql_destination import SqlDestination
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.postgres.engine import PostgresEngine
+from tallymark.destinations.sqlite.engine import SqliteEngine
+from tallymark.destinations.warehouse.destination import SqlDestination
 
 
 @dataclass(frozen=True)

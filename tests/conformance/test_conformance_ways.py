@@ -14,10 +14,11 @@ from test_conformance_strategies import comparable, load_both
 
 from driver_rows import MANY
 from oracle import Oracle, Row, canonical
-from tallymark.destinations import delta_write, spark_near
 from tallymark.destinations.contract import Way
-from tallymark.destinations.delta_ways import possible_ways
-from tallymark.destinations.spark_labels import Labelled
+from tallymark.destinations.delta import write as delta_write
+from tallymark.destinations.delta.write_methods import possible_ways
+from tallymark.destinations.lakehouse import prune as spark_near
+from tallymark.destinations.lakehouse.labels import Labelled
 from tallymark.model.plan import KeyRange, Merge, Plan
 from tallymark.model.settings import MergeSettings
 

@@ -19,7 +19,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.session import SparkSession
 
-from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.destinations.warehouse.destination import SqlDestination
 from tallymark.flow.job import Job
 from tallymark.model.report import Event
 

@@ -22,12 +22,12 @@ from seams import BEFORE, At, Point, raising, watched_spark
 from worker import Order, _import_path, _load
 
 from shared_spark import Jvm
-from tallymark.destinations import delta_write
-from tallymark.destinations.duckdb import DuckDbEngine
-from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.sql_engine import literal
-from tallymark.destinations.sql_markers import APPLIED, SqlMarkers
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.delta import write as delta_write
+from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.postgres.engine import PostgresEngine
+from tallymark.destinations.sqlite.engine import SqliteEngine
+from tallymark.destinations.warehouse.engine import literal
+from tallymark.destinations.warehouse.markers import APPLIED, SqlMarkers
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
 from tallymark.model.marker import Marker

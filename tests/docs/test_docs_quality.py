@@ -15,13 +15,13 @@ from sqlglot import exp
 
 from tallymark.checks.gates import Quality, rule_gates
 from tallymark.config.quality import QualityConfig
-from tallymark.destinations.spark_sql import local_frame
-from tallymark.destinations.sql_destination import SqlDestination
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.sqlite.engine import SqliteEngine
+from tallymark.destinations.warehouse.destination import SqlDestination
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
+from tallymark.spark.sql import local_frame
 from tallymark.strategies.build import build_plan
 from tallymark.templates import Template, render_quality_test
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from strategy_examples import Example, Rows, examples
 
 import tallymark as tm
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.settings import Strategy
+from tallymark.spark.sql import local_frame
 
 TABLE = "t"
 TIME_OF_THE_LOAD = "(load)"

@@ -89,6 +89,6 @@ def _named(rows: tuple[tuple[object, ...], ...], names: tuple[str, ...]) -> list
 
 
 def _redacted(text: str) -> str:
-    from tallymark.config.secrets import redact
+    from tallymark.model.secrets import redact
 
     return redact(text)

@@ -32,7 +32,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 def clean(text: str) -> str:
     """Without secrets, and without control characters: a value from a file must not steer a terminal."""
-    from tallymark.config.secrets import redact
+    from tallymark.model.secrets import redact
 
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", redact(text))
 

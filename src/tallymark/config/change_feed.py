@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tallymark.config.names import ColumnName, Names
-from tallymark.config.section import Section
+from tallymark.model.section import Section
 from tallymark.model.settings import DEFAULT_CODES, CdcSettings, Operation
 
 Kind = Literal["insert", "update", "delete", "truncate"]

@@ -13,8 +13,8 @@ from tallymark.config.keys import fields_by_key
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import PROJECT_FILE, Pipeline
 from tallymark.config.problem import KeyPath, key_text
-from tallymark.config.secrets import redact
 from tallymark.config.transform import TRANSFORM_FILES
+from tallymark.model.secrets import redact
 
 
 class From(StrEnum):

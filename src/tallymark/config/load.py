@@ -28,8 +28,8 @@ from tallymark.config.project import (
     SqliteDestinationConfig,
 )
 from tallymark.config.quality_tests import QualityTest, read_quality_tests
-from tallymark.config.secrets import redact
 from tallymark.errors import ConfigError
+from tallymark.model.secrets import redact
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _SQLITE = "sqlite:///"

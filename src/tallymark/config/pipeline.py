@@ -11,9 +11,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from tallymark.config.change_feed import CdcConfig
 from tallymark.config.names import ColumnName, Names, first_repeated
 from tallymark.config.quality import QualityConfig
-from tallymark.config.section import Section
 from tallymark.config.spark_types import check_type
 from tallymark.config.template_vars import TemplateVars
+from tallymark.model.section import Section
 from tallymark.model.settings import (
     MergeSettings,
     OnTargetDuplicates,

@@ -20,7 +20,6 @@ from tallymark.config.explain import WHERE_ROWS_COME_FROM, validate
 from tallymark.config.pipeline import Materialized, PipelineConfig
 from tallymark.config.problem import KeyPath, Problem, closest, listed
 from tallymark.config.project import ProjectConfig
-from tallymark.config.secrets import redact
 from tallymark.config.template_vars import Scalar
 from tallymark.config.transform import (
     MAX_TRANSFORM_BYTES,
@@ -28,6 +27,7 @@ from tallymark.config.transform import (
     Transform,
     with_plain_line_ends,
 )
+from tallymark.model.secrets import redact
 from tallymark.model.settings import MergeSettings
 
 PROJECT_FILE = "tallymark.yaml"

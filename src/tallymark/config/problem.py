@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 
-from tallymark.config.secrets import redact
 from tallymark.errors import ConfigError
+from tallymark.model.secrets import redact
 
 KeyPath = tuple[str | int, ...]
 PROBLEMS_IN_A_MESSAGE = 50

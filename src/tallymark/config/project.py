@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from tallymark.config.section import Section
 from tallymark.config.template_vars import TemplateVars
+from tallymark.model.section import Section
+from tallymark.spark.options import SparkConfig
 
 
 def _as_texts(value: object) -> object:
@@ -25,19 +26,6 @@ Properties = Annotated[
     dict[str, str],
     BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float | bool]),
 ]
-
-
-class SparkConfig(Section):
-    master: str = Field(
-        "local[*]",
-        description="local[N], spark://host:port, yarn, k8s://…, or sc://host:port for Spark Connect",
-    )
-    conf: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Any Spark setting; it wins over Tallymark's own"
-    )
-    packages: list[str] = Field(
-        default_factory=list, description="Further Maven coordinates, such as a cloud storage connector"
-    )
 
 
 class DeltaDestinationConfig(Section):

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from tallymark.config.names import ColumnName, Names, as_list, first_repeated
 from tallymark.config.problem import closest
-from tallymark.config.section import Section
 from tallymark.config.template_vars import Scalar
+from tallymark.model.section import Section
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d{1,9})\s*([smhdw])")

@@ -13,9 +13,9 @@ from tallymark.config.annotations import read_annotations
 from tallymark.config.document import Document, read_text
 from tallymark.config.explain import validate
 from tallymark.config.problem import Problem, closest, listed
-from tallymark.config.section import Section
 from tallymark.config.transform import MAX_TRANSFORM_BYTES, Language, Transform, with_plain_line_ends
 from tallymark.model.gate import Severity
+from tallymark.model.section import Section
 
 QUALITY_FOLDER = "tests/quality"
 

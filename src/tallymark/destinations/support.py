@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tallymark.destinations.contract import Capabilities
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.duckdb import DuckDbEngine
-from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.postgres.engine import PostgresEngine
+from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.model.settings import Strategy
 
 BUILT: dict[str, Capabilities] = {

@@ -15,7 +15,6 @@ import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from tallymark.config.secrets import redact
 from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import (
     CheckError,
@@ -30,7 +29,7 @@ from tallymark.errors import (
     TooManyBadRows,
     UnreadableFile,
 )
-from tallymark.flow.choose import Choice, choose
+from tallymark.flow.batching import Choice, choose
 from tallymark.flow.discover import discover
 from tallymark.flow.job import Job
 from tallymark.flow.lease import HeldLease, held_lease
@@ -39,6 +38,7 @@ from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, FileState, So
 from tallymark.model.marker import Applied
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure, Step
+from tallymark.model.secrets import redact
 from tallymark.sources.discover import order_files
 
 

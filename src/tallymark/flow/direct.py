@@ -24,15 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.config.combinations import faults
 from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
 from tallymark.config.problem import key_text
-from tallymark.config.project import DestinationConfig, SparkConfig
+from tallymark.config.project import DestinationConfig
 from tallymark.destinations.contract import Destination
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.open import open_destination
+from tallymark.destinations.delta.destination import DeltaDestination
 from tallymark.errors import ConfigError, Fenced, SourceError
 from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
 from tallymark.flow.discover import discover
-from tallymark.flow.explain import explain_batch, explain_pipeline
 from tallymark.flow.job import Job, Task
+from tallymark.flow.open import open_destination
+from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger import scratch_ledger
@@ -42,6 +42,7 @@ from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
 from tallymark.sources.debezium import Debezium
 from tallymark.spark import Sessions
+from tallymark.spark.options import SparkConfig
 
 
 class MergeOptions(TypedDict, total=False):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallymark.errors import UnreadableFile
 from tallymark.flow.job import Job
-from tallymark.flow.look import look
+from tallymark.flow.offer import look
 from tallymark.model.report import Discovery
 
 

@@ -12,14 +12,14 @@ from tallymark.config.pipeline import SourceConfig
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.transform import Transform
 from tallymark.errors import Unsupported
-from tallymark.flow.archive import refuse_remote_files
-from tallymark.flow.graph import transform_references
+from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.job import Job, Query, Task
 from tallymark.flow.lease import holder_name
-from tallymark.flow.pins import code_hash
 from tallymark.flow.quality import quality_of
-from tallymark.flow.rerun import refuse_rerun
 from tallymark.flow.select import NamedDestination, named_destination
+from tallymark.flow.transform.archive import refuse_remote_files
+from tallymark.flow.transform.backfill import refuse_rerun
+from tallymark.flow.transform.pins import code_hash
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.model.rerun import Rerun

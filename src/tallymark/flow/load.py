@@ -15,14 +15,13 @@ from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
-from tallymark.destinations.spark_sql import exact_timestamp, planned_for
 from tallymark.errors import CheckError, FileChanged, GuardTripped, SourceError, TallymarkError
 from tallymark.flow import staged
 from tallymark.flow.job import Job
-from tallymark.flow.pins import pin_of
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
-from tallymark.flow.transform import transformed
-from tallymark.flow.watermarks import watermark_after
+from tallymark.flow.transform.pins import pin_of
+from tallymark.flow.transform.query import transformed
+from tallymark.flow.transform.watermarks import watermark_after
 from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, SourceFile
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
@@ -43,6 +42,7 @@ from tallymark.sources.discover import recheck
 from tallymark.sources.envelope import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
+from tallymark.spark.sql import exact_timestamp, planned_for
 from tallymark.strategies.build import build_plan
 from tallymark.strategies.history import history_of, keeps_history
 from tallymark.strategies.needs import effective

@@ -20,11 +20,11 @@ from tallymark.errors import (
     TableMoved,
     TallymarkError,
 )
-from tallymark.flow.archive import archive_committed
 from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, waiting_in_order
 from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
-from tallymark.flow.views import make_view
+from tallymark.flow.transform.archive import archive_committed
+from tallymark.flow.transform.views import make_view
 from tallymark.model.batch import Batch, FileState
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Discovery, Failure, Outcome, PipelineReport, Step

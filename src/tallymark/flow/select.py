@@ -12,9 +12,9 @@ from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.project import DestinationConfig
 from tallymark.destinations.contract import Destination, Place
-from tallymark.destinations.open import light_place, open_destination
 from tallymark.errors import ConfigError
-from tallymark.flow.graph import build_graph
+from tallymark.flow.inspect.graph import build_graph
+from tallymark.flow.open import light_place, open_destination
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,12 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jars
 from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.failures import explain
 from tallymark.spark.java import Java, find_java
+from tallymark.spark.options import SparkConfig
 from tallymark.spark.settings import is_local, launch_settings
 
 _LOG_LIMIT_BYTES = 8 << 20

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.model.session import SHARES_FILES
 from tallymark.spark import connect
 from tallymark.spark.jars import DELTA_PACKAGE
+from tallymark.spark.options import SparkConfig
 from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
 
 if TYPE_CHECKING:

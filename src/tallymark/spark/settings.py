@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import ConfigError
 from tallymark.spark import jars
+from tallymark.spark.options import SparkConfig
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

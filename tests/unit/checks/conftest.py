@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from tallymark.checks.conform import PROBLEMS, Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.config.pipeline import ColumnConfig
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
+from tallymark.spark.sql import local_frame
 
 
 def as_source(frame: DataFrame, corrupt: str = "cast(null as string)") -> DataFrame:

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import TypeConflict
+from tallymark.spark.sql import local_frame
 
 BAD = object()
 at = datetime.fromisoformat

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.conform import PROBLEMS, RAW, Conformed
 from tallymark.config.pipeline import ColumnConfig
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.table import Column, TableShape
+from tallymark.spark.sql import local_frame
 
 Source = Callable[..., DataFrame]
 Conform = Callable[..., Conformed]

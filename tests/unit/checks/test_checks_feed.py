@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.checks.conform import PROBLEMS, Conformed
 from tallymark.checks.feed import Feed
 from tallymark.config.pipeline import ColumnConfig, PipelineConfig
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
+from tallymark.spark.sql import local_frame
 
 Source = Callable[..., DataFrame]
 Conform = Callable[..., Conformed]

@@ -13,9 +13,9 @@ from tallymark.checks.conform import CORRUPT, RAW, Conformed, conform
 from tallymark.checks.quarantine import Quarantine
 from tallymark.checks.split import split
 from tallymark.config.pipeline import ColumnConfig, QuarantineConfig
-from tallymark.destinations.spark_sql import local_frame
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Batch, BatchKind
+from tallymark.spark.sql import local_frame
 
 LENIENT = QuarantineConfig(max_fraction=1.0, max_rows=1_000_000)
 PIPELINE = "silver.orders"

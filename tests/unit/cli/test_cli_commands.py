@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tallymark.cli.main import main
-from tallymark.config import secrets
 from tallymark.errors import ConfigError, GuardTripped
+from tallymark.model import secrets
 from tallymark.model.report import Finding, PlanReport, RunReport
 
 COMMANDS = {

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.config import secrets
 from tallymark.config.load import LoadedProject, load_project
 from tallymark.errors import ConfigError
+from tallymark.model import secrets
 
 ORDERS = "pipelines/silver/orders/config.yaml"
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tallymark.config.pipeline import PipelineConfig
 from tallymark.config.project import ProjectConfig
-from tallymark.config.secrets import Redactor, redact
+from tallymark.model.secrets import Redactor, redact
 
 SOURCE = "source: {files: in/*.csv}\n"
 SECRET = "hunter2-s3cret"

@@ -20,11 +20,11 @@ from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from driver_rows import arrow_rows, prepare
 from oracle import Row
 from tallymark.destinations.contract import Prepared
-from tallymark.destinations.duckdb import DuckDbEngine
-from tallymark.destinations.postgres import PostgresEngine
-from tallymark.destinations.sql_destination import SqlDestination
-from tallymark.destinations.sql_engine import Engine
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.postgres.engine import PostgresEngine
+from tallymark.destinations.sqlite.engine import SqliteEngine
+from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.warehouse.engine import Engine
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
 from tallymark.model.receipt import Counts

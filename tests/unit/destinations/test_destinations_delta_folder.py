@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.delta_folder import FolderCommits, TableSettings, settings_at
-from tallymark.destinations.delta_history import HistoryEntry, SparkCommits
+from tallymark.destinations.delta.folder import FolderCommits, TableSettings, settings_at
+from tallymark.destinations.delta.history import HistoryEntry, SparkCommits
 
 ASKED_SPARK = [HistoryEntry(7, datetime(2026, 11, 1, tzinfo=UTC), "WRITE", {}, None, None, 6)]
 WRITE = {"commitInfo": {"operation": "WRITE", "txnId": "w"}}

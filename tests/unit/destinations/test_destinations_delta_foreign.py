@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tallymark as tm
-from tallymark.destinations.delta_foreign import begin_table, found_by_spark, found_in, refuse_foreign_files
+from tallymark.destinations.lakehouse.home import begin_table, found_by_spark, found_in, refuse_foreign_files
 from tallymark.errors import NotATable
 
 

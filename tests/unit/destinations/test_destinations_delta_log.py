@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.destinations.delta_history import held_versions, is_held
-from tallymark.destinations.delta_log_files import restored_since
+from tallymark.destinations.delta.history import held_versions, is_held
+from tallymark.destinations.delta.log_files import restored_since
 
 
 def log_of(folder: Path, *operations: str) -> Path:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations import delta_fact_files
-from tallymark.destinations.delta_fact_files import FactFiles
-from tallymark.destinations.delta_marker_copies import (
+from tallymark.destinations.lakehouse import fact_files as delta_fact_files
+from tallymark.destinations.lakehouse.fact_files import FactFiles
+from tallymark.destinations.lakehouse.marker_copies import (
     APPLIED,
     FIELDS,
     RESTORED,

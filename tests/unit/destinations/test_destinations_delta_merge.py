@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from tallymark.destinations.contract import Commit, Prepared
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.spark_sql import local_frame
+from tallymark.destinations.delta.destination import DeltaDestination
 from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, ReplaceTable, Shape, Tombstones
@@ -23,6 +22,7 @@ from tallymark.model.receipt import Counts
 from tallymark.model.session import SHARES_FILES
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
+from tallymark.spark.sql import local_frame
 
 TABLE = "silver.orders"
 COLUMNS = (Column("id", "bigint"), Column("name", "string"))

@@ -15,16 +15,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations import delta_fact_files, delta_tombstones
-from tallymark.destinations.delta_fact_files import FactFiles
-from tallymark.destinations.delta_markers import DeltaMarkers
-from tallymark.destinations.delta_tombstones import DeltaTombstones
-from tallymark.destinations.spark_sql import local_frame
+from tallymark.destinations.lakehouse import fact_files as delta_fact_files
+from tallymark.destinations.lakehouse import tombstones as delta_tombstones
+from tallymark.destinations.lakehouse.fact_files import FactFiles
+from tallymark.destinations.lakehouse.markers import DeltaMarkers
+from tallymark.destinations.lakehouse.tombstones import DeltaTombstones
 from tallymark.errors import DestinationError
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 from tallymark.model.receipt import Counts
 from tallymark.model.table import Column
+from tallymark.spark.sql import local_frame
 from tallymark.strategies.sql import parse
 
 AS_OF = datetime(2026, 11, 1, 10, 15, 0, 123456, tzinfo=UTC)

@@ -12,9 +12,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tallymark.destinations import postgres_binary
-from tallymark.destinations.postgres_values import copy_rows
-from tallymark.destinations.sql_engine import NativeColumn
+from tallymark.destinations.postgres import copy as postgres_binary
+from tallymark.destinations.postgres.values import copy_rows
+from tallymark.destinations.warehouse.engine import NativeColumn
 from tallymark.errors import DestinationError
 
 DAY = pa.array([date(2026, 11, 1), date(1999, 12, 31), date(1, 1, 1), date(9999, 12, 31), None])

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from sql_places import Place, postgres_place
 
 from oracle import canonical
-from tallymark.destinations.postgres import PostgresSession
+from tallymark.destinations.postgres.engine import PostgresSession
 from tallymark.model.settings import MergeSettings, Strategy
 
 UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))

@@ -10,8 +10,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tallymark.destinations.postgres_values import copy_rows, lines
-from tallymark.destinations.sql_engine import NativeColumn
+from tallymark.destinations.postgres.values import copy_rows, lines
+from tallymark.destinations.warehouse.engine import NativeColumn
 from tallymark.errors import DestinationError
 
 ODD = ["", None, "\\N", "a\tb", "a\nb", "a\rb", "back\\slash", "größe 🙂", " ", "'\""]

@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 from sql_places import Place, duckdb_place, postgres_place, sqlite_place
 
-from tallymark.destinations import postgres as postgres_module
-from tallymark.destinations import sql_read
-from tallymark.destinations import sqlite as sqlite_module
-from tallymark.destinations.sql_engine import Name, Relation, Session
-from tallymark.destinations.sql_markers import SqlMarkers
+from tallymark.destinations.postgres import engine as postgres_module
+from tallymark.destinations.sqlite import engine as sqlite_module
+from tallymark.destinations.warehouse import read as sql_read
+from tallymark.destinations.warehouse.engine import Name, Relation, Session
+from tallymark.destinations.warehouse.markers import SqlMarkers
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
@@ -219,7 +219,9 @@ def test_a_full_disk_says_where(given: Input, monkeypatch: pytest.MonkeyPatch) -
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"tallymark.destinations.{given.place.kind}.{session_class(given)}.export", full)
+    monkeypatch.setattr(
+        f"tallymark.destinations.{given.place.kind}.engine.{session_class(given)}.export", full
+    )
     with pytest.raises(DestinationError, match="No space left") as caught:
         given.now()
     assert "TMPDIR" in caught.value.hint

@@ -17,7 +17,7 @@ from sql_places import Place, hash_of, postgres_place
 from sqlglot import exp
 
 from oracle import canonical
-from tallymark.destinations import sql_stage
+from tallymark.destinations.warehouse import stage as sql_stage
 from tallymark.errors import (
     CountsDiffer,
     DestinationError,
@@ -260,9 +260,9 @@ def test_tombstones_are_kept_with_the_load_and_forgotten_in_time(place: Place) -
 _LOADS_AND_HANGS = """
 import sys, time
 import pyarrow as pa
-from tallymark.destinations import sql_stage, sql_destination, sql_prepared
+from tallymark.destinations.warehouse import stage as sql_stage; from tallymark.destinations.warehouse import destination as sql_destination; from tallymark.destinations.warehouse import prepared as sql_prepared
 from tallymark.destinations.{kind} import {engine}
-from tallymark.destinations.sql_destination import SqlDestination
+from tallymark.destinations.warehouse.destination import SqlDestination
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings, Strategy

@@ -14,7 +14,7 @@ from sql_places import Place, duckdb_place, hash_of, postgres_place, sqlite_plac
 from test_destinations_sql_inputs import Input, LooksAtFiles
 
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
-from tallymark.destinations.sql_engine import Session
+from tallymark.destinations.warehouse.engine import Session
 from tallymark.errors import DestinationError, Fenced, NotATable, TableMoved, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts

@@ -12,7 +12,7 @@ from sql_places import Place
 from sqlglot import parse_one
 
 from tallymark.destinations.contract import ViewQuery, Views
-from tallymark.destinations.translation_words import ALLOWED
+from tallymark.destinations.warehouse.translate_functions import ALLOWED
 
 WORDS = (
     *("id + 1", "id - 1", "id * 2", "id / 2", "amount / 4", "amount / 0", "-id", "id % 2", "-id % 2"),

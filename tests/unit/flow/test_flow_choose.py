@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallymark.flow.choose import Choice, choose
+from tallymark.flow.batching import Choice, choose
 from tallymark.ledger.facts import WaitingFile
 from tallymark.model.batch import FileState, SourceFile
 

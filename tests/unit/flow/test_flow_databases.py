@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from shop import DatabaseShop
 
-from tallymark.destinations import sqlite as sqlite_module
-from tallymark.destinations.sqlite import SqliteEngine
+from tallymark.destinations.sqlite import engine as sqlite_module
+from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.model.report import Outcome
 
 PEOPLE = """

@@ -9,9 +9,9 @@ import pytest
 
 from tallymark.config.load import LoadedProject, load_project
 from tallymark.errors import ConfigError
-from tallymark.flow.graph import build_graph
+from tallymark.flow.inspect.graph import build_graph
+from tallymark.flow.inspect.validate import examine
 from tallymark.flow.select import select_pipelines
-from tallymark.flow.validate import examine
 from tallymark.model.graph import Graph
 
 FILES = "source: {files: landing/%s/*.csv}\n"

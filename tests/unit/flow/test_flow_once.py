@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from shop import ORDERS, Killed, Shop, csv, dies
 
-from tallymark.destinations.delta import DeltaDestination
-from tallymark.destinations.delta_write import DeltaPrepared
+from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.delta.write import DeltaPrepared
 from tallymark.errors import CommitUnknown
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.receipt import Counts

@@ -6,7 +6,7 @@ import pytest
 from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.config.load import load_project
-from tallymark.flow.validate import examine
+from tallymark.flow.inspect.validate import examine
 from tallymark.model.report import Outcome
 
 POSITIVE = "-- @pipeline: silver.orders\nSELECT order_id, amount FROM {{ this }} WHERE amount < {{ var('least', 0) }}\n"

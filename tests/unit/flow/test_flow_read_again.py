@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tallymark as tm
-from tallymark.destinations.delta_write import DeltaPrepared
+from tallymark.destinations.delta.write import DeltaPrepared
 from tallymark.errors import FileChanged, TooManyBadRows
 from tallymark.flow import load
 from tallymark.model.marker import Marker

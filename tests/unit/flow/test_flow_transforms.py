@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
-from tallymark.destinations.delta_write import DeltaPrepared
+from tallymark.destinations.delta.write import DeltaPrepared
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PipelineReport
 from tallymark.model.watermark import Watermark

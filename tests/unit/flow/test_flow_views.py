@@ -16,7 +16,7 @@ import tallymark as tm
 from tallymark.api import validate
 from tallymark.cli.output.plans import plan as shown
 from tallymark.errors import ConfigError
-from tallymark.flow import views
+from tallymark.flow.transform import views
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PlanReport
 from tallymark.spark import Sessions

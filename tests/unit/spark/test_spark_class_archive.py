@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jvm
 from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.java import Java
+from tallymark.spark.options import SparkConfig
 
 OPTIONS = "spark.driver.extraJavaOptions"
 JAVA = Java(Path("/bin/true"), "17.0.15", "PATH", None)  # takes every archive

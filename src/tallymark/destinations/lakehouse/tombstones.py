@@ -1,0 +1,215 @@
+"""What a Delta table remembers of deletes that change feeds brought, in `<table>/_tallymark`.
+
+Beside a table in a folder of this machine they are Parquet files, `deletes/*.parquet`, one for each load
+(fact_files.py). Everywhere else they are a Delta table, `tombstones`. Whoever reads, reads both.
+
+1. Tombstones are written before the load's own commit, with the batch, sequence and fence of its marker.
+   They have no say yet: a crash here leaves rows that nobody reads.
+2. The commit that carries the marker makes them valid. There is no moment in which one counts without the
+   other, and a table that is dropped and made again starts without: its markers are gone.
+3. `forget` removes what is older than the retention, whether valid or not. A batch that is retried after
+   that writes its tombstones again.
+
+A table that the load creates in a catalog has no folder before its first commit; then they are written
+right after it. A process that dies between the two forgets the deletes of that very first batch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from tallymark.destinations.lakehouse.fact_files import FactFiles
+from tallymark.destinations.lakehouse.marker_copies import COMMIT_COLUMNS
+from tallymark.destinations.lakehouse.markers import DeltaMarkers
+from tallymark.model.marker import Marker
+from tallymark.model.plan import Tombstones
+from tallymark.spark.sql import (
+    beside_data,
+    delta_table,
+    exact_timestamp,
+    literal_path,
+    no_rows,
+    quoted,
+    set_for_now,
+)
+
+_FORGOTTEN: dict[str, datetime] = {}  # path → before when this process has removed its tombstones
+_DELTA_TABLE, _FILES = "tombstones", "deletes"
+_PREFIX = "_tm_"  # keys of the user's may be called batch_id
+_AS_OF = "_tm_as_of"
+_COLUMNS = "_tm_columns"  # what else the row has, casefolded: where rows of others have more, it has NULL
+_STAMPS = {
+    "_tm_batch_id": "string",
+    "_tm_sequence": "bigint",
+    "_tm_fence": "bigint",
+    _AS_OF: "timestamp",
+}
+_TIMES = "spark.sql.parquet.outputTimestampType"
+_PROPERTIES = {
+    "delta.columnMapping.mode": "name",  # names with spaces and the like
+    "delta.enableTypeWidening": "true",  # a key that became wider in the table
+}
+
+
+class DeltaTombstones:
+    def __init__(self, spark: SparkSession, location: str | Path):
+        """A Path is a place that this process sees as Spark does."""
+        self._spark = spark
+        self._table = beside_data(location, _DELTA_TABLE)
+        self._folder = beside_data(location, _FILES)
+        self._files = (
+            FactFiles(self._folder, "remembered deletes") if isinstance(self._folder, Path) else None
+        )
+
+    def valid(self, wanted: Tombstones, markers: DeltaMarkers) -> DataFrame:
+        """Those of loads that the table holds, not older than the retention. One may be there twice, and
+        several for one key."""
+        table, files = self._in_table(wanted), self._in_files(wanted)
+        if table is None and not files:
+            return no_rows(self._spark, wanted.columns)
+        loads = markers.commits().select(*(F.col(name).alias(_PREFIX + name) for name in COMMIT_COLUMNS))
+        valid = [_held(rows, wanted, loads) for rows in files]
+        if table is not None:
+            # Cut off from the stored table: Spark would throw away every cached frame that reads it as soon
+            # as this load adds to it, labels and all.
+            valid.append(_held(table, wanted, loads).distinct().localCheckpoint(eager=False))
+        return reduce(DataFrame.unionAll, valid)
+
+    def add(self, rows: DataFrame, marker: Marker) -> None:
+        stamped = rows.select(
+            "*",
+            F.lit(marker.batch_id).alias(_PREFIX + "batch_id"),
+            F.lit(marker.sequence).cast("bigint").alias(_PREFIX + "sequence"),
+            F.lit(marker.fence).cast("bigint").alias(_PREFIX + "fence"),
+            F.expr(exact_timestamp(marker.as_of)).alias(_AS_OF),
+            _names(rows.columns).alias(_COLUMNS),
+        ).coalesce(1)
+        if self._files is not None:
+            self._add_file(self._files, stamped)
+            _join_files(self._files)
+            return
+        writer = stamped.write.format("delta").mode("append").option("mergeSchema", "true")
+        if delta_table(self._spark, self._table) is None:
+            writer = writer.options(**_PROPERTIES)
+        writer.save(str(self._table))
+
+    def forget(self, before: datetime) -> None:
+        """Once for each moment that a process meets (plans round them): looking costs more than keeping a few
+        too many."""
+        if _FORGOTTEN.get(str(self._table)) == before:
+            return
+        _FORGOTTEN[str(self._table)] = before
+        if self._files is not None:
+            _forget_in_files(self._files, before)
+        stored = delta_table(self._spark, self._table)
+        old = f"{_AS_OF} < {exact_timestamp(before)}"
+        if stored is not None and stored.where(old).limit(1).collect():
+            self._spark.sql(f"DELETE FROM delta.{quoted(str(self._table))} WHERE {old}").collect()
+
+    def _in_table(self, wanted: Tombstones) -> DataFrame | None:
+        stored = delta_table(self._spark, self._table)
+        if stored is None or _COLUMNS not in stored.columns or not _has(stored.columns, wanted):
+            return None
+        return stored.where(_is_whole(wanted))
+
+    def _in_files(self, wanted: Tombstones) -> list[DataFrame]:
+        """One frame for each schema: columns of a feed, or their types, may change between loads."""
+        if self._files is None:
+            return self._in_files_elsewhere(wanted)
+        frames = []
+        for schema, files in _by_schema(self._files.schemas()):
+            if _has(schema.names, wanted) and {*_STAMPS} <= {*schema.names}:
+                read = self._spark.read.schema(from_arrow_schema(schema, prefer_timestamp_ntz=True))
+                frames.append(read.parquet(*map(literal_path, files)))
+        return frames
+
+    def _in_files_elsewhere(self, wanted: Tombstones) -> list[DataFrame]:
+        """Of a table that was reached as a folder before. Spark reads narrower types as the wanted ones, and
+        NULL for what a file lacks."""
+        fields = {c.name: c.type for c in wanted.columns} | _STAMPS | {_COLUMNS: "array<string>"}
+        schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
+        try:
+            stored = self._spark.read.schema(schema).parquet(literal_path(self._folder))
+            stored.columns  # noqa: B018 (Spark Connect looks only here)
+        except AnalysisException:
+            return []
+        return [stored.where(_is_whole(wanted))]
+
+    def _add_file(self, files: FactFiles, rows: DataFrame) -> None:
+        """Spark writes, since a batch may delete more rows than this process could hold."""
+        folder = files.unfinished()
+        try:
+            # Spark's own default is a type that others read as a time without a zone.
+            with set_for_now(self._spark, {_TIMES: "TIMESTAMP_MICROS"}):
+                rows.write.option("compression", "snappy").parquet(str(folder))
+            for part in folder.glob("part-*.parquet"):
+                files.take(part)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _held(rows: DataFrame, wanted: Tombstones, loads: DataFrame) -> DataFrame:
+    return (
+        rows.where(F.col(_AS_OF) >= F.expr(exact_timestamp(wanted.forget_before)))
+        .join(loads, on=[_PREFIX + name for name in COMMIT_COLUMNS], how="left_semi")
+        .select(*(F.col(quoted(c.name)).cast(c.type).alias(c.name) for c in wanted.columns))
+    )
+
+
+def _names(names: Iterable[str]) -> Column:
+    return F.array(*(F.lit(name.casefold()) for name in names))
+
+
+def _is_whole(wanted: Tombstones) -> Column:
+    """Of a row: a key that it lacks is not the NULL of a truncate."""
+    return F.size(F.array_except(_names(c.name for c in wanted.columns), F.col(_COLUMNS))) == 0
+
+
+def _has(names: Iterable[str], wanted: Tombstones) -> bool:
+    return {c.name.casefold() for c in wanted.columns} <= {name.casefold() for name in names}
+
+
+def _by_schema(files: dict[Path, pa.Schema]) -> list[tuple[pa.Schema, list[Path]]]:
+    found: list[tuple[pa.Schema, list[Path]]] = []
+    for file, schema in files.items():
+        alike = next((known for first, known in found if first.equals(schema)), None)
+        if alike is None:
+            found.append((schema, [file]))
+        else:
+            alike.append(file)
+    return found
+
+
+def _join_files(files: FactFiles) -> None:
+    many = set(files.too_many())
+    if many:
+        for _, alike in _by_schema({f: schema for f, schema in files.schemas().items() if f in many}):
+            if len(alike) > 1:
+                files.rewrite(alike)
+
+
+def _forget_in_files(files: FactFiles, before: datetime) -> None:
+    old = ds.field(_AS_OF) < pa.scalar(before.astimezone(UTC), pa.timestamp("us", "UTC"))
+
+    def counted(listed: list[Path]) -> dict[Path, tuple[int, int]]:
+        stored = {file: ds.dataset([str(file)], format="parquet") for file in listed}
+        ours = {file: rows for file, rows in stored.items() if _AS_OF in rows.schema.names}
+        return {file: (rows.count_rows(), rows.count_rows(filter=old)) for file, rows in ours.items()}
+
+    for file, (rows, forgotten) in files.read(counted).items():
+        if forgotten == rows:
+            files.remove([file])
+        elif forgotten:
+            files.rewrite([file], ~old)
+    files.remove_unfinished(before)

@@ -1,0 +1,338 @@
+"""PostgreSQL 14 or newer, through psycopg 3. A load is one transaction; its rows come by COPY."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from sqlglot import exp
+
+from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.postgres.errors import copy_refusal, refusal
+from tallymark.destinations.postgres.settings import set_up
+from tallymark.destinations.postgres.types import native_type, spark_type
+from tallymark.destinations.postgres.values import copy_rows, exported
+from tallymark.destinations.postgres.views import oid_of, replace_view, schema_of
+from tallymark.destinations.warehouse.engine import (
+    Name,
+    NativeColumn,
+    Relation,
+    Row,
+    RowAddress,
+    a_view,
+    coerced_values,
+    literal,
+    quoted,
+    quoted_list,
+)
+from tallymark.destinations.warehouse.parquet import ROWS_AT_ONCE, write_rows
+from tallymark.destinations.warehouse.values import plain
+from tallymark.errors import CommitUnknown, DestinationError, Unsupported
+from tallymark.model.secrets import redact
+from tallymark.model.table import JSON_TYPE
+
+if TYPE_CHECKING:
+    import psycopg
+
+_KINDS = {
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "i": "an index",
+}
+_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_AVOIDED = ("enable_hashjoin", "enable_mergejoin", "enable_memoize")
+_CTID = RowAddress(
+    "ctid",
+    "tid",
+    prefer="; ".join(f"SET LOCAL {setting} = off" for setting in _AVOIDED),
+    afterwards="; ".join(f"RESET {setting}" for setting in _AVOIDED),
+)
+
+
+@dataclass(frozen=True)
+class PostgresEngine:
+    url: str = field(repr=False)
+    busy_seconds: float = 30
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        "postgres",
+        nested_types=False,
+        schema_evolution=True,
+        time_travel=False,
+        sees_foreign_commits=False,
+        locks_while_loading=True,
+        views=True,
+    )
+    dialect: ClassVar[str] = "postgres"
+    null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
+    joins_by_index: ClassVar[bool] = False
+    longest_name: ClassVar[int] = 63
+
+    @property
+    def place(self) -> str:
+        """Host and database, so that two users of one database share leases."""
+        parts = urlsplit(re.sub(r"^postgres(ql)?(\+psycopg)?:", "postgresql:", self.url))
+        options = dict(pair.partition("=")[::2] for pair in parts.query.split("&"))
+        host = parts.netloc.rpartition("@")[2] or options.get("host", "localhost")
+        inside = f"?{options['options']}" if "options" in options else ""  # such as another search_path
+        return redact(f"postgresql://{host}{parts.path}{inside}")
+
+    def locate(self, table: str) -> Name:
+        schema, _, name = table.rpartition(".")
+        if "." in schema:
+            raise Unsupported(f"table {table}: one connection has one database", hint="use schema.table")
+        return Name(schema or None, name, name)
+
+    @contextmanager
+    def session(self, *, writes: bool) -> Iterator[PostgresSession]:
+        connection = self._connect()
+        try:
+            set_up(connection, self.busy_seconds, writes=writes)
+            yield PostgresSession(self, connection)
+        finally:
+            with suppress(Exception):  # what was not committed is gone, however the connection ends
+                connection.close()
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        try:
+            import psycopg
+        except ModuleNotFoundError as error:
+            raise DestinationError(
+                "the driver of PostgreSQL is not installed",
+                hint="install it: pip install 'tallymark[postgres]'",
+            ) from error
+        try:
+            return psycopg.connect(
+                re.sub(r"^postgresql\+psycopg:", "postgresql:", self.url), connect_timeout=15
+            )
+        except psycopg.Error as error:
+            raise refusal(error, self) from None  # the cause may show the password
+
+    def check(self) -> None:
+        with self.session(writes=False) as session:
+            session.temporary("_tm_check", [NativeColumn("x", "integer", "int")])
+
+    def native_type(self, spark_type: str) -> str:
+        return native_type(spark_type)
+
+    def spark_type(self, native: str) -> str:
+        return spark_type(native)
+
+    def moment(self, at: datetime) -> exp.Expr:
+        text = exp.Literal.string(at.astimezone(UTC).isoformat(" ", "microseconds"))
+        return exp.cast(text, exp.DataType.build("TIMESTAMPTZ", dialect="postgres"))
+
+    def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        if spark_type == "string":  # by bytes, as Spark has it; through text, for a uuid knows no collation
+            return exp.Collate(
+                this=exp.cast(value, "text", dialect="postgres"),
+                expression=exp.to_identifier("C", quoted=True),
+            )
+        return value
+
+    def comparable(self, value: exp.Expr, spark_type: str) -> exp.Expr:
+        if spark_type == JSON_TYPE:  # the type json has no equality
+            return exp.cast(value, "jsonb", dialect="postgres")
+        return value
+
+    def coerced(self, value: str, native: str) -> str:
+        return f"CAST({value} AS {native})"
+
+
+@dataclass(frozen=True)
+class PostgresSession:
+    engine: PostgresEngine
+    connection: psycopg.Connection[Row]
+
+    def execute(self, sql: str) -> int:
+        import psycopg
+
+        try:
+            return self.connection.execute(sql.encode()).rowcount
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def fetch(self, sql: str) -> list[Row]:
+        import psycopg
+
+        try:
+            return self.connection.execute(sql.encode()).fetchall()
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+        return [tuple(plain(value) for value in row) for row in self.fetch(sql)]
+
+    def named(self, sql: str) -> tuple[list[str], list[Row]]:
+        import psycopg
+
+        try:
+            cursor = self.connection.execute(sql.encode())
+            names = [column.name for column in cursor.description or ()]
+            return names, [tuple(plain(value) for value in row) for row in cursor.fetchall()]
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def relation(self, name: Name) -> Relation | None:
+        found = self.fetch(
+            "SELECT c.oid, c.relkind::text, row_security_active(c.oid), "
+            # Of other tables, rows of several parts may share one ctid.
+            "c.relkind = 'r' AND NOT c.relhassubclass AND a.amname = 'heap', "
+            + ", ".join(f"has_table_privilege(c.oid, '{privilege}')" for privilege in _PRIVILEGES)
+            + ", has_schema_privilege(n.oid, 'CREATE, USAGE') "
+            "FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+            "LEFT JOIN pg_catalog.pg_am a ON a.oid = c.relam "
+            f"WHERE n.nspname = {schema_of(name)} AND c.relname = {literal(name.table)}"
+        )
+        if not found:
+            return None
+        oid, kind, hides_rows, is_one_heap, *granted = found[0]
+        if kind == "v":
+            return a_view(self.fetch(f"SELECT pg_get_viewdef({oid})")[0][0], f"{oid} ")
+        if kind not in ("r", "p"):
+            obstacle = f"is {_KINDS.get(str(kind), 'something else')}"
+            return Relation((), str(oid), obstacle=obstacle, is_table=False)
+        obstacle = _obstacle(bool(hides_rows), granted[:-1])
+        address = _CTID if is_one_heap else None
+        return Relation(self._columns(str(oid)), str(oid), obstacle, address=address)
+
+    def _columns(self, oid: str) -> tuple[NativeColumn, ...]:
+        rows = self.fetch(
+            "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull FROM pg_catalog.pg_attribute "
+            f"WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = '' AND attidentity <> 'a' ORDER BY attnum"  # others the server fills itself
+        )
+        return tuple(
+            NativeColumn(str(column), str(native), self.engine.spark_type(str(native)), bool(nullable))
+            for column, native, nullable in rows
+        )
+
+    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
+        return self._columns(oid_of(self, name) or "NULL")
+
+    def replace_view(self, name: Name, query: str) -> None:
+        replace_view(self, name, query)
+
+    def obstacle_to_create(self, name: Name) -> str:
+        rows = self.fetch(
+            "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace "
+            f"WHERE nspname = {schema_of(name)}"
+        )
+        if rows:
+            return (
+                "" if rows[0][0] else f"this user may not create tables in schema {name.schema or 'public'}"
+            )
+        if name.schema is None:
+            return "no schema of the search_path exists"
+        may = self.fetch("SELECT has_database_privilege(current_database(), 'CREATE')")[0][0]
+        return "" if may else f"there is no schema {name.schema}, and this user may not create one"
+
+    def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
+        defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
+        self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined}) ON COMMIT DROP")
+
+    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        values = coerced_values(self.engine, columns, "q")
+        self.execute(
+            f"CREATE TEMP TABLE {quoted(name)} ON COMMIT DROP AS SELECT {values} FROM ({query}) AS q"
+        )
+        self.execute(f"ANALYZE {quoted(name)}")
+
+    def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
+        import psycopg
+
+        copied = f"COPY {quoted(name)} ({quoted_list([c.name for c in columns])}) FROM STDIN"
+        try:
+            copy_rows(self.connection, copied, columns, tables)
+        except psycopg.Error as error:
+            raise copy_refusal(error, self.engine) from error
+        self.execute(f"ANALYZE {quoted(name)}")  # without it the planner takes every batch for a small one
+
+    def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
+        """With the lock, READ COMMITTED sees the last state. A plan that is only looked at takes no lock: its
+        queries may see a load in between."""
+        if lock and exists:
+            self.execute(f"LOCK TABLE {name.sql} IN SHARE ROW EXCLUSIVE MODE")
+        elif lock:
+            self._hold(f"table {name.schema} {name.table}")
+
+    def hold_markers(self, name: Name) -> None:
+        if self.relation(name.beside("_tallymark_fence")) is None:
+            self._hold(f"markers {name.schema}")
+
+    def _hold(self, what: str) -> None:
+        """What is not there yet cannot be locked; its name can."""
+        number = int.from_bytes(sha256(f"tallymark {what}".encode()).digest()[:8], signed=True)
+        self.execute(f"SELECT pg_advisory_xact_lock({number})")
+
+    def change_type(self, name: Name, column: NativeColumn) -> None:
+        self.execute(
+            f"ALTER TABLE {name.sql} ALTER COLUMN {quoted(column.name)} "
+            f"TYPE {column.native} USING NULL::{column.native}"
+        )
+
+    def freeze(self, name: Name) -> None:
+        """The lock comes before the state is chosen: with a TRUNCATE or ALTER TABLE in between the
+        table would look empty. It keeps out nothing else."""
+        import psycopg
+
+        self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        try:
+            self.connection.execute(f"LOCK TABLE {name.sql} IN ACCESS SHARE MODE".encode())
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            self.connection.rollback()  # there is nothing to read
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
+        """A sum, since rows have no order."""
+        row = f"ROW({quoted_list([column.name for column in columns])})::text"
+        return str(
+            self.fetch(f"SELECT COUNT(*), SUM(hashtextextended({row}, 0)::numeric) FROM {name.sql}")[0]
+        )
+
+    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+        write_rows(file, columns, self._parts(name, columns))
+
+    def _parts(self, name: Name, columns: Sequence[NativeColumn]) -> Iterator[list[Row]]:
+        """Through a cursor of the server: without one the driver would take the whole table at once."""
+        import psycopg
+
+        values = ", ".join(exported(column) for column in columns)
+        try:
+            with self.connection.cursor("tallymark_rows", binary=True) as cursor:
+                cursor.execute(f"SELECT {values} FROM {name.sql}".encode())
+                while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                    yield rows
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+    def commit(self) -> None:
+        import psycopg
+
+        try:
+            self.connection.commit()
+        except psycopg.OperationalError as error:
+            if self.connection.broken or self.connection.closed:
+                raise CommitUnknown(
+                    f"{self.engine.place}: the connection was lost during the commit",
+                    hint="run again: the marker tells whether it landed",
+                ) from error
+            raise refusal(error, self.engine) from error
+        except psycopg.Error as error:
+            raise refusal(error, self.engine) from error
+
+
+def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:
+    missing = [privilege for privilege, may in zip(_PRIVILEGES, granted, strict=True) if not may]
+    if missing:
+        return f"this user lacks the permission to {', '.join(missing)}"
+    return "row level security hides rows of it from this user" if hides_rows else ""

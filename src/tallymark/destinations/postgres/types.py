@@ -1,0 +1,48 @@
+"""Types between Spark and PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+
+from tallymark.destinations.warehouse.types import parse_type
+from tallymark.errors import Unsupported
+from tallymark.model.table import JSON_TYPE
+
+_NATIVE = {
+    "boolean": "boolean",
+    "tinyint": "smallint",  # PostgreSQL has no smaller one
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "void": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    JSON_TYPE: "jsonb",
+}
+_SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("void", "tinyint")} | {
+    "json": JSON_TYPE,
+    "numeric": "decimal(38,18)",  # of any size: what fits this type fits it
+}
+
+
+def native_type(spark_type: str) -> str:
+    parsed = parse_type(spark_type)
+    if parsed.is_nested:
+        return _NATIVE[JSON_TYPE]
+    if parsed.name == "decimal":
+        return f"numeric({parsed.sizes[0]},{parsed.sizes[1]})"
+    if parsed.name not in _NATIVE:
+        raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
+    return _NATIVE[parsed.name]
+
+
+def spark_type(native: str) -> str:
+    if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", native):
+        return f"decimal({found[1]},{found[2]})" if int(found[1]) <= 38 else "string"
+    without_size = re.sub(r"^(timestamp)\(\d\)", r"\1", native)
+    return _SPARK.get(without_size, "string")

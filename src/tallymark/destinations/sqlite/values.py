@@ -1,0 +1,114 @@
+"""Values between Arrow or Python and SQLite, which has texts for much of what it lacks."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from tallymark.destinations.warehouse.engine import NativeColumn, Row
+from tallymark.destinations.warehouse.types import parse_type
+from tallymark.destinations.warehouse.values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
+from tallymark.errors import RowsRefused
+from tallymark.model.table import JSON_TYPE
+
+
+def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
+    """Values as SQLite keeps them."""
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        return decimal_texts(array)
+    if pa.types.is_timestamp(kind):
+        texts = timestamp_texts(array)
+        _refuse_far_years(texts, column.name)
+        return texts
+    if pa.types.is_date(kind):
+        texts = date_texts(array)
+        _refuse_far_years(texts, column.name)
+        return texts
+    values: list[Any] = array.to_pylist()
+    if pa.types.is_floating(kind):
+        return ["NaN" if value is not None and math.isnan(value) else value for value in values]
+    return values
+
+
+def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
+    """Texts sort as times do only while all years have four digits."""
+    for text in texts:
+        if text is not None and text[4:5] != "-":
+            raise RowsRefused(
+                f"column {column}: {text} is beyond year 9999, which SQLite's texts cannot order",
+                hint=f"give {column} a rule in `columns` that makes such values bad rows",
+            )
+
+
+def python_value(value: Any, spark_type: str) -> object:
+    if value is None:
+        return None
+    match parse_type(spark_type).name:
+        case "decimal":
+            return Decimal(str(value))
+        case "boolean":
+            return bool(value)
+        case "date":
+            return date.fromisoformat(value)
+        case "timestamp" | "timestamp_ntz":
+            return as_spark_gives(datetime.fromisoformat(value))
+        case "float" | "double":
+            return float(value)
+        case "json":
+            return json.loads(value)
+        case _:
+            return value
+
+
+def for_arrow(values: Sequence[Any], column: NativeColumn) -> Sequence[object]:
+    """Values as Arrow takes them for the column's type. In a table of others any value may be anywhere."""
+    read = _READERS.get(parse_type(column.spark).name)
+    return values if read is None else [None if value is None else read(value) for value in values]
+
+
+def type_of(kinds: set[str]) -> str:
+    """The Spark type of values whose `typeof` is among these."""
+    match sorted(kinds - {"null"}):
+        case ["integer"]:
+            return "bigint"
+        case ["real"] | ["integer", "real"]:
+            return "double"
+        case ["blob"]:
+            return "binary"
+        case _:
+            return "string"
+
+
+def _flag(value: object) -> bool:
+    if value not in (0, 1):
+        raise ValueError(f"{value!r} is neither 0 nor 1")
+    return bool(value)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+_READERS: dict[str, Callable[[Any], object]] = {
+    "decimal": lambda value: Decimal(str(value)),
+    "boolean": _flag,
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,  # one without a zone is UTC, to Arrow too
+    "timestamp_ntz": datetime.fromisoformat,
+    "float": float,
+    "double": float,
+    "string": _text,
+    JSON_TYPE: _text,
+}
+
+
+def row_digest(row: Row) -> int:
+    return int.from_bytes(blake2b(repr(row).encode(), digest_size=16).digest())

@@ -1,0 +1,102 @@
+"""`preview`: what the source of a pipeline gives now, before anything is checked or merged."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import ExitStack, redirect_stdout
+
+from pyspark.sql import DataFrame
+
+from tallymark.errors import SourceError
+from tallymark.flow.job import Job, Query
+from tallymark.flow.load import read_batch
+from tallymark.flow.offer import look_for_files, pin_now
+from tallymark.flow.transform.pins import Pin
+from tallymark.flow.transform.query import transformed
+from tallymark.model.batch import Batch, SourceFile
+from tallymark.model.report import Preview
+from tallymark.sources.discover import order_files
+
+_FILES_SHOWN = 20
+
+
+def preview_pipeline(job: Job, rows: int) -> Preview:
+    """A transform is asked with its inputs as they are now, files are read that wait or were loaded last."""
+    query = job.task.query
+    with ExitStack() as inputs:
+        if query is None:
+            files = _some_files(job)
+            source = read_batch(job, _batch(job, files), inputs)
+            frame = source.frame.selectExpr(*(f"`{c.name.replace('`', '``')}`" for c in source.columns))
+            return _preview(job, frame, [(file.path, file.content_hash[:12]) for file in files], rows)
+        pin = _pin(job, query)
+        result = transformed(job, query, _batch(job, [pin.content(0)]), inputs)
+        return _preview(job, result.frame, _versions(pin), rows, result.sql)
+
+
+def _preview(
+    job: Job, frame: DataFrame, inputs: Sequence[tuple[str, str]], rows: int, query: str = ""
+) -> Preview:
+    first = tuple(row.asDict(recursive=True) for row in frame.limit(rows).collect()) if rows else ()
+    return Preview(
+        pipeline=job.task.pipeline,
+        query=query,
+        inputs=tuple(inputs),
+        schema=tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields),
+        rows=first,
+        spark_plan=_spark_plan(frame),
+    )
+
+
+def _spark_plan(frame: DataFrame) -> str:
+    """Spark only prints it."""
+    with redirect_stdout(io.StringIO()) as printed:
+        frame.explain("formatted")
+    return printed.getvalue().strip()
+
+
+def _some_files(job: Job) -> list[SourceFile]:
+    loaded: list[SourceFile] = []
+
+    def keep_the_first(paths: Sequence[str]) -> None:
+        known = job.ledger.known_files(job.task.pipeline, paths, table_key=job.table_key)
+        loaded[:] = order_files([*loaded, *known.values()], job.task.order)[:_FILES_SHOWN]
+
+    found = look_for_files(job, keep_the_first)
+    for unreadable in found.unreadable:
+        raise unreadable
+    files = order_files(found.files or loaded, job.task.order)[:_FILES_SHOWN]
+    if not files:
+        raise SourceError(
+            f"{job.task.pipeline}: there are no files to look at",
+            hint="put some where `source.files` points to",
+        )
+    return files
+
+
+def _pin(job: Job, query: Query) -> Pin:
+    pin, waiting = pin_now(job, query, None)
+    if pin is None:
+        name, why = waiting[0]
+        raise SourceError(
+            f"{query.transform.file}: {name}: {why}", hint="run what it reads first: `tallymark run +NAME`"
+        )
+    return pin
+
+
+def _versions(pin: Pin) -> list[tuple[str, str]]:
+    tables = [(f"ref {name}", version) for name, version in pin.tables.items()]
+    return tables + [(f"landing_zone {zone}", f"{len(files)} files") for zone, files in pin.zones.items()]
+
+
+def _batch(job: Job, files: Sequence[SourceFile]) -> Batch:
+    return Batch(
+        id="preview",
+        pipeline=job.task.pipeline,
+        table_key=job.table_key,
+        kind=job.task.batch_kind,
+        files=tuple(files),
+        sequence=0,
+        as_of=job.clock(),
+    )

@@ -1,0 +1,80 @@
+"""Moves files away once it is certain that their rows are in the table (`archive_landing_zones`).
+
+1. Ask the ledger for files whose load is COMMITTED and that were not moved yet: also those of an earlier run
+   that died before it got here. Duplicates were not read, so they stay.
+2. Move each into `_archive/` beside it, if it is still the file that was read. No glob sees what is in there.
+3. Tell the ledger that the path holds this content no more. Dying before it is healed by the next run, which
+   finds nothing at the path.
+
+The files of a transform's landing zones are those that its results were pinned to. A content that one of its
+results has read, or is reading, is not read again: neither before the file is moved, nor when it comes again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tallymark.errors import SourceError
+from tallymark.flow.job import Job
+from tallymark.flow.transform.pins import Pin
+from tallymark.model.batch import SourceFile
+from tallymark.model.report import Step
+
+FOLDER = "_archive"
+
+
+def archive_committed(job: Job) -> tuple[str, ...]:
+    """Gives a warning for each file that could not be moved; the next run tries again."""
+    files = _committed_files(job)
+    warnings, gone = [], []
+    if files:
+        job.tell(Step.REPORT, "archiving files")
+    for file in files:
+        try:
+            if _archived(file):
+                gone.append(file.path)
+        except OSError as error:
+            warnings.append(f"{file.path}: was loaded, but could not be archived: {error.strerror or error}")
+    if gone and job.task.query is None:
+        job.ledger.mark_gone(job.task.pipeline, gone, table_key=job.table_key)
+    return tuple(warnings)
+
+
+def contents_read(job: Job) -> set[str]:
+    """Hashes of the files that results of this transform are made of."""
+    results = job.ledger.results(job.table_key, with_open=True)
+    return {file.content_hash for result in results for file in Pin.from_json(result.inputs or "").files}
+
+
+def _committed_files(job: Job) -> list[SourceFile]:
+    if job.task.query is None:
+        return job.ledger.committed_files(job.task.pipeline, table_key=job.table_key)
+    results = job.ledger.results(job.table_key)
+    return [file for result in results for file in Pin.from_json(result.inputs or "").files]
+
+
+def refuse_remote_files(globs: list[str]) -> None:
+    for glob in globs:
+        if "://" in glob:
+            raise SourceError(
+                f"source.files: {glob}: archive_landing_zones moves files of this machine only",
+                hint="remove archive_landing_zones, or move them by a rule of the storage",
+            )
+
+
+def _archived(file: SourceFile) -> bool:
+    """Whether its path no longer holds it. Another file in its place is left alone."""
+    path = Path(file.path)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return True
+    if (found.st_size, found.st_mtime_ns) != (file.size, file.modified_ns):
+        return False
+    folder = path.parent / FOLDER
+    folder.mkdir(exist_ok=True)
+    target = folder / path.name
+    if target.exists():  # an earlier delivery of the same name
+        target = folder / f"{path.stem}.{file.content_hash[:12]}{path.suffix}"
+    path.replace(target)
+    return True

@@ -1,0 +1,201 @@
+"""`materialized: view`: the query itself is kept in the destination, and whoever reads the view asks it.
+
+A view goes the way of every result of a transform: looked for, claimed, applied with its marker, recorded.
+Its content is its query in the destination's own SQL. So it is made again when that changes, by the template
+or by the columns of an input, and never because an input has other rows. No Spark is started for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from tallymark.config.document import Position
+from tallymark.config.load import LoadedProject
+from tallymark.config.pipelines import Pipeline
+from tallymark.config.problem import Problem, config_error
+from tallymark.config.project import DeltaDestinationConfig
+from tallymark.config.transform import Language, Transform
+from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
+from tallymark.errors import SourceError, Unsupported
+from tallymark.flow.inspect.graph import transform_references
+from tallymark.flow.job import Job, Query
+from tallymark.flow.transform.pins import Pin, code_hash
+from tallymark.model.batch import Batch
+from tallymark.model.marker import Marker
+from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.report import PlanReport, Step
+from tallymark.templates import Context, Template, names_used, render
+
+_NO_RUN = datetime(2000, 1, 1, tzinfo=UTC)  # a view may not ask for the time of the run
+
+_NOT_FOR_VIEWS = {
+    "this": ("a view keeps no rows that its query could go on from", "set materialized: table"),
+    "table_exists": ("a view keeps no rows that its query could go on from", "set materialized: table"),
+    "run_started_at": (
+        "a view is made once and asked later: it would keep the time at which it was made",
+        "write current_timestamp(), or set materialized: table",
+    ),
+}
+
+
+def refuse_wrong_views(project: LoadedProject) -> None:
+    """Raises ConfigError with everything that can be said about views without their destination."""
+    problems = [
+        problem
+        for pipeline in project.pipelines.values()
+        if pipeline.is_view
+        and pipeline.transform is not None
+        and pipeline.transform.language is Language.SQL  # all else is told with the configuration
+        for problem in _problems(project, pipeline, pipeline.transform)
+    ]
+    if problems:
+        raise config_error(problems)
+
+
+def _problems(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Iterator[Problem]:
+    found = transform_references(transform)
+    if told := _no_views(project, pipeline):
+        yield _at_materialized(pipeline, transform, *told)
+    else:
+        for one in found.refs:
+            other = project.pipelines[one.name].destination
+            if other != pipeline.destination:
+                message = (
+                    f"{one.name} is in {other}, and a view in {pipeline.destination} reads only what is there"
+                )
+                hint = "set materialized: table: Spark reads from anywhere"
+                yield Problem(transform.file, one.line, 0, "", message, hint)
+    for zone in found.zones:
+        message = "a view cannot read the files of a landing zone"
+        hint = "load them by a pipeline of their own and refer to that, or set materialized: table"
+        yield Problem(transform.file, zone.line, 0, "", message, hint)
+    for name, line in names_used(Template(transform.file, transform.text)).items():
+        if name in _NOT_FOR_VIEWS:
+            why, hint = _NOT_FOR_VIEWS[name]
+            yield Problem(transform.file, line, 0, "", f"{name}: {why}", hint)
+
+
+def _no_views(project: LoadedProject, pipeline: Pipeline) -> tuple[str, str] | None:
+    config = project.config.destinations.get(pipeline.destination)
+    if not isinstance(config, DeltaDestinationConfig):
+        return None
+    why = (
+        "Delta tables in folders have no views, since there is no catalog to keep them"
+        if config.catalog is None
+        else "views in a Spark catalog are not built"
+    )
+    return f"{pipeline.destination}: {why}", "set materialized: table, or a destination that is a database"
+
+
+def _at_materialized(pipeline: Pipeline, transform: Transform, message: str, hint: str) -> Problem:
+    place = pipeline.origins.get(("materialized",), Position(0, 0))
+    return Problem(place.file or transform.file, place.line, place.column, "materialized", message, hint)
+
+
+def view_pin(job: Job, query: Query) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
+    """None when an input is not there yet. And what is waited for, with the reason."""
+    plan = planned_view(job, query)
+    if plan.missing:
+        pipelines = _pipelines(query)
+        return None, tuple((pipelines[one], "its table is not there yet") for one in plan.missing)
+    return _pin(plan), ()
+
+
+def planned_view(job: Job, query: Query) -> ViewPlan:
+    """Raises Unsupported for what the destination cannot say, NotATable when something else is there."""
+    return _views(job).plan(job.task.table, _view_query(job, query))
+
+
+def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None]) -> Receipt:
+    """In the place of `load_batch`."""
+    started = time.monotonic()
+    plan = _plan_of(job, batch)
+    ensure_lease()
+    job.tell(Step.APPLY, "making the view")
+    commit = _views(job).make(plan, Marker.of(batch, fence, job.task.strategy, Counts()))
+    return Receipt(
+        batch_id=batch.id,
+        pipeline=batch.pipeline,
+        table=job.task.table,
+        strategy=job.task.strategy,
+        counts=Counts(),
+        version=commit.version,
+        sequence=batch.sequence,
+        committed_at=commit.committed_at,
+        way=commit.way,
+        seconds=time.monotonic() - started,
+    )
+
+
+def explain_view(job: Job, batch: Batch, more: int) -> PlanReport:
+    plan = _plan_of(job, batch)
+    return PlanReport(
+        pipeline=job.task.pipeline,
+        table=job.task.table,
+        strategy=job.task.strategy,
+        shape="View",
+        reason="the view gets another query" if plan.replaces else "the query is kept, nothing is loaded",
+        creates_table=not plan.replaces,
+        counts=Counts(),
+        files=tuple(file.path for file in batch.files),
+        sql=plan.statement,
+        more_files=more,
+    )
+
+
+def _plan_of(job: Job, batch: Batch) -> ViewPlan:
+    """A retry makes what it was registered for, or nothing: the query may be another one by now."""
+    query = job.task.query
+    assert query is not None  # noqa: S101  of a view
+    plan = planned_view(job, query)
+    [content] = batch.files
+    if plan.missing or _pin(plan).identity != Pin.from_json(content.inputs or "").identity:
+        raise SourceError(
+            f"{query.transform.file}: the query or the columns of its inputs have changed since this batch "
+            "was begun; nothing was written",
+            hint="run again: the view is made as the query is now",
+        )
+    return plan
+
+
+def _view_query(job: Job, query: Query) -> ViewQuery:
+    relations = {pipeline: relation for relation, pipeline in _pipelines(query).items()}
+    context = Context(
+        strategy=job.task.settings.strategy,
+        run_started_at=_NO_RUN,
+        refs=lambda name: f"`{relations[name]}`",
+        zones=lambda name: name,
+        this="",
+        variables=query.variables,
+    )
+    rendered = render(Template(query.transform.file, query.transform.text), context)
+    assert job.destination_of is not None  # noqa: S101  of a project
+    tables = {relations[name]: job.destination_of(name)[1] for name in rendered.refs}
+    return ViewQuery(rendered.sql, tables, query.transform.file)
+
+
+def _pipelines(query: Query) -> dict[str, str]:
+    """By the names that they have in the query; `a.b_c` and `a_b.c` are two."""
+    named: dict[str, str] = {}
+    for pipeline in query.refs:
+        relation = f"tm_{pipeline.replace('.', '_').lower()}"
+        while relation in named:
+            relation += "_"
+        named[relation] = pipeline
+    return named
+
+
+def _pin(plan: ViewPlan) -> Pin:
+    return Pin(code_hash("view", plan.place, plan.sql))
+
+
+def _views(job: Job) -> Views:
+    views = job.destination.views
+    if views is None:
+        raise Unsupported(
+            f"{job.task.pipeline}: {job.destination.capabilities.name} has no views",
+            hint="set materialized: table",
+        )
+    return views
