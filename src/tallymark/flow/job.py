@@ -28,7 +28,7 @@ from tallymark.model.report import Event, Step
 from tallymark.model.rerun import ONLY_NEW, Rerun
 from tallymark.model.settings import MergeSettings
 from tallymark.sources.debezium import Debezium
-from tallymark.strategies.needs import ORDER_FREE, effective, one_file_is_a_delivery
+from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,12 +102,16 @@ class Task:
     def max_files(self) -> int:
         if self.batch.max_files is not None:
             return self.batch.max_files
-        return 1 if self.query or one_file_is_a_delivery(effective(self.settings).settings) else MANY_FILES
+        return (
+            1
+            if self.query or takes_one_file_per_batch(effective_settings(self.settings).settings)
+            else MANY_FILES
+        )
 
     @property
     def ordered(self) -> bool:
         """Whether a file that failed must hold back those after it."""
-        return effective(self.settings).settings.strategy not in ORDER_FREE
+        return effective_settings(self.settings).settings.strategy not in ORDER_FREE
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ from tallymark.sources.envelope import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
 from tallymark.spark.sql import exact_timestamp, planned_for
-from tallymark.strategies.build import build_plan
-from tallymark.strategies.history import history_of, keeps_history
-from tallymark.strategies.needs import effective
+from tallymark.strategies.build import build_plan, effective_settings
+from tallymark.strategies.scd2 import history_of, keeps_history
 
 _TOO_LARGE_TO_KEEP = 1 << 20  # bytes
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
@@ -275,7 +274,7 @@ def _deleted(prepared: Prepared) -> int:
 
 
 def _conformed(job: Job, batch: Batch, source: SourceFrame, current: TableShape | None) -> Conformed:
-    settings = effective(job.task.settings).settings
+    settings = effective_settings(job.task.settings).settings
     dated = settings.scd2.effective_from if settings.strategy is Strategy.SCD2 else None
     rows = conform(
         source.frame,

@@ -1,9 +1,14 @@
-"""From declared settings and the table's shape to a plan. Pure: no Spark, no destination, no clock."""
+"""From declared settings and the table's shape to a plan. Pure: no Spark, no destination, no clock.
+
+1. effective_settings   the strategy that counts: a missing field makes it fall back, under the delete guard
+2. written columns      what the load writes, and how the table's schema changes for it (`columns.py`)
+3. shape                the write shape, with the label query of a merge (`keyed.py`, `cdc.py`, `scd2.py`)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -13,10 +18,76 @@ from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.cdc import merge_changes
 from tallymark.strategies.columns import written_columns
-from tallymark.strategies.history import history_columns, history_of
 from tallymark.strategies.keyed import merge_by_key
-from tallymark.strategies.needs import effective
-from tallymark.strategies.versions import merge_versions
+from tallymark.strategies.scd2 import history_columns, history_of, merge_versions
+
+# Strategies for which two files in one batch give another result than one batch after the other.
+_ONE_FILE_PER_BATCH = frozenset(
+    {Strategy.FULL_REFRESH, Strategy.FULL_MERGE, Strategy.SNAPSHOT, Strategy.DELETE_INSERT}
+)
+
+# Strategies whose result does not depend on the order of the batches.
+ORDER_FREE = frozenset({Strategy.APPEND_ONLY})
+
+NEEDS: dict[Strategy, tuple[str, ...]] = {
+    Strategy.FULL_REFRESH: (),
+    Strategy.APPEND_ONLY: (),
+    Strategy.INSERT: ("unique_key",),
+    Strategy.UPDATE: ("unique_key",),
+    Strategy.UPSERT: ("unique_key",),
+    Strategy.INCREMENTAL: ("unique_key",),
+    Strategy.DEDUPLICATE: ("unique_key",),
+    Strategy.FULL_MERGE: ("unique_key",),
+    Strategy.DELETE_INSERT: ("unique_key",),
+    Strategy.SNAPSHOT: ("partition_column",),
+    Strategy.SCD2: ("unique_key",),
+    Strategy.CDC: ("unique_key", "cdc"),
+}
+
+DEFAULT_DELETE_GUARD = 0.5
+
+
+@dataclass(frozen=True)
+class EffectiveSettings:
+    """The settings that count, after a missing field made the strategy fall back."""
+
+    settings: MergeSettings
+    max_delete_fraction: float | None
+    warnings: tuple[str, ...] = ()
+
+
+def effective_settings(declared: MergeSettings) -> EffectiveSettings:
+    """Raises PlanError if a field that the strategy needs is missing and `strict` is on."""
+    strategy, guard = declared.strategy, declared.max_delete_fraction
+    missing = [field for field in NEEDS[strategy] if not getattr(declared, field)]
+    if missing:
+        return _fall_back(declared, missing)
+    if guard is None and strategy is Strategy.FULL_MERGE:
+        guard = DEFAULT_DELETE_GUARD
+    return EffectiveSettings(declared, guard)
+
+
+def _fall_back(declared: MergeSettings, missing: list[str]) -> EffectiveSettings:
+    """To `full_refresh`, but under the delete guard: a forgotten field never empties a table."""
+    what, guard = " and ".join(missing), declared.max_delete_fraction
+    if declared.strict:
+        raise PlanError(
+            f"merge_strategy {declared.strategy} needs {what}, and strict is on",
+            hint=f"add {what} to the pipeline's config.yaml",
+        )
+    return EffectiveSettings(
+        replace(declared, strategy=Strategy.FULL_REFRESH),
+        DEFAULT_DELETE_GUARD if guard is None else guard,
+        (f"merge_strategy {declared.strategy} needs {what}: falls back to full_refresh",),
+    )
+
+
+def takes_one_file_per_batch(settings: MergeSettings) -> bool:
+    """Whether each file gets a batch of its own, unless the user sets how many files belong together."""
+    versions_by_load_time = settings.strategy is Strategy.SCD2 and (
+        settings.scd2.effective_from is None or settings.scd2.close_absent
+    )
+    return versions_by_load_time or settings.strategy in _ONE_FILE_PER_BATCH
 
 
 def build_plan(
@@ -30,10 +101,10 @@ def build_plan(
     anew: bool = False,
     key_ranges: tuple[KeyRange, ...] = (),
 ) -> Plan:
-    """`incoming` are the batch's columns, in the types as which the destination would store them. `anew`: the
-    table becomes what the strategy would make of the batch in an empty one."""
-    chosen = effective(declared)
-    settings = chosen.settings
+    """`incoming` are the batch's columns, in the types in which the destination would store them. With `anew`
+    the table becomes what the strategy would make of the batch in an empty table."""
+    effective = effective_settings(declared)
+    settings = effective.settings
     _check_names(settings, incoming)
     written = written_columns(
         _stored(settings, incoming),
@@ -55,11 +126,11 @@ def build_plan(
         current=current,
         as_of=as_of,
         schema_changes=written.changes,
-        max_delete_fraction=None if anew else chosen.max_delete_fraction,
+        max_delete_fraction=None if anew else effective.max_delete_fraction,
         partition_by=(settings.partition_column,) if settings.partition_column and current is None else (),
         table_properties=dict(table_properties or {}),
         key_ranges=key_ranges,
-        warnings=chosen.warnings,
+        warnings=effective.warnings,
     )
 
 
@@ -70,37 +141,36 @@ def _shape(
     current: TableShape | None,
     as_of: datetime,
 ) -> tuple[Shape, str]:
+    """The shape, and why it was chosen, in words for the user."""
     keys = ", ".join(settings.unique_key)
-    matched = f"{settings.strategy}: rows are matched by {keys}"
-    merge: Merge
     match settings.strategy:
         case Strategy.FULL_REFRESH:
-            return ReplaceTable(), "full_refresh: the table becomes the rows of the batch"
+            return ReplaceTable(), "full_refresh: the rows of the batch replace the table"
         case Strategy.APPEND_ONLY:
             return Append(), "append_only: every row of the batch is added"
         case Strategy.DELETE_INSERT:
             return ReplaceSlices(settings.unique_key), f"delete_insert: rows are replaced by {keys}"
         case Strategy.SNAPSHOT:
             column = str(settings.partition_column)
-            return ReplaceSlices((column,)), f"snapshot: partitions of {column} are replaced whole"
+            return ReplaceSlices((column,)), f"snapshot: partitions of {column} are replaced as a whole"
         case Strategy.SCD2:
-            merge = merge_versions(settings, given, written, current, as_of)
-            return merge, f"scd2: versions of {keys} by {history_of(settings).told}"
+            versions = merge_versions(settings, given, written, current, as_of)
+            return versions, f"scd2: versions of {keys} by {history_of(settings).time_in_words}"
         case Strategy.CDC:
             if settings.cdc is not None and settings.cdc.history:
-                merge = merge_versions(settings, given, written, current, as_of)
-                return merge, f"cdc: versions of {keys} by {history_of(settings).told}"
-            merge = merge_changes(settings, given, written, current, as_of)
+                versions = merge_versions(settings, given, written, current, as_of)
+                return versions, f"cdc: versions of {keys} by {history_of(settings).time_in_words}"
             by = ", ".join(settings.cdc.sequence_by if settings.cdc else ()) or "their order in the batch"
-            return merge, f"cdc: the last change of {keys} by {by} wins"
+            changes = merge_changes(settings, given, written, current, as_of)
+            return changes, f"cdc: the last change of {keys} by {by} wins"
         case _:
-            merge = merge_by_key(settings, given, written, current)
-            newer = (
-                f"; rows older by {settings.watermark_column} stay out"
+            skipped = (
+                f"; rows older by {settings.watermark_column} are skipped"
                 if settings.strategy is Strategy.INCREMENTAL and settings.watermark_column
                 else ""
             )
-            return merge, matched + newer
+            merge = merge_by_key(settings, given, written, current)
+            return merge, f"{settings.strategy}: rows are matched by {keys}{skipped}"
 
 
 def _anew(shape: Shape) -> Shape:
@@ -112,23 +182,23 @@ def _anew(shape: Shape) -> Shape:
 
 
 def _stored(settings: MergeSettings, incoming: Sequence[Column]) -> list[Column]:
-    """Without what only steers a load, with what a history adds."""
-    steering = settings.cdc.operation_column.casefold() if settings.cdc and _is_cdc(settings) else None
-    stored = [column for column in incoming if column.name.casefold() != steering]
+    """Without the operation column of a feed, which is not stored; with the columns that a history adds."""
+    operation = settings.cdc.operation_column.casefold() if settings.cdc and _is_cdc(settings) else None
+    stored = [column for column in incoming if column.name.casefold() != operation]
     return [*stored, *history_columns(settings, incoming)]
 
 
 def _given(
     settings: MergeSettings, incoming: Sequence[Column], written: Sequence[Column]
 ) -> tuple[Column, ...]:
-    """What the label query may read: columns that are written, and those that only steer."""
-    steering = {column.casefold() for names in _named(settings).values() for column in names}
+    """The columns that the label query may read: those that are written, and those that settings name."""
+    named = {column.casefold() for names in _named(settings).values() for column in names}
     given = []
     for column in incoming:
         stored = find_column(written, column.name)
         if stored is not None:
             given.append(stored)
-        elif column.name.casefold() in steering:
+        elif column.name.casefold() in named:
             given.append(column)
     return tuple(given)
 

@@ -1,18 +1,20 @@
-"""Change feeds without history: the last change of each key, by sequence, is what the table holds.
+"""Change feeds without history: the table holds the last change of each key, by sequence.
 
 1. events   what each row of the batch does
-2. last_cut the last truncate of the batch; past_cut the last one remembered
+2. last_cut the last truncate of the batch; past_cut the last one among the tombstones
 3. live     each event beside the table's row of its key, and whether it is stale: older than that row, than a
-            remembered delete, than a cut
+            tombstone, than a truncate
 4. folded   with partial updates, values that an update does not carry come from the change before it
 5. labels   the last live event of each key against the table's row
+
+The functions at the end read events of any change feed; histories (`scd2.py`) use them too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from tallymark.model.plan import (
     CURRENT,
@@ -24,15 +26,16 @@ from tallymark.model.plan import (
     Label,
     Merge,
     Refusal,
+    Tombstones,
 )
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation
-from tallymark.model.table import Column, TableShape, find_column
-from tallymark.strategies.duplicates import duplicates_of
-from tallymark.strategies.feed import equal_sequences, has_truncate, is_kind, tombstones_of
-from tallymark.strategies.glance import glance_of
+from tallymark.model.table import Column, TableShape, find_column, is_provenance
+from tallymark.strategies.keyed import duplicates_of
 from tallymark.strategies.sql import (
+    comparable,
     compared,
     differs,
+    glance_of,
     in_table,
     latest_first,
     name,
@@ -43,15 +46,20 @@ from tallymark.strategies.sql import (
     rank,
     resolved,
     same_key,
+    text,
 )
 
 _STALE, _RANK, _RESETS, _PRESENT = '"_tm_stale"', '"_tm_rank"', '"_tm_resets"', '"_tm_present"'
 _CUT = '"_tm_cut"'
 _DELETES, _INSERTS, _TRUNCATES = '"_tm_deletes"', '"_tm_inserts"', '"_tm_truncates"'
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_A_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class _Changes:
+    """The label query; the steps are those of the module's docstring."""
+
     settings: MergeSettings
     feed: CdcSettings
     given: Sequence[Column]
@@ -68,13 +76,13 @@ class _Changes:
 
     @property
     def held_sequence(self) -> list[Column]:
-        """Empty when the table has no such columns yet: then no event is stale."""
+        """The sequence columns of the table; empty if it lacks one of them, and then no event is stale."""
         every = all(in_table(self.current, column.name) for column in self.sequence)
         return self.sequence if every else []
 
     @property
     def held(self) -> dict[str, str]:
-        """What the steps call the values of the table's row, by the names of its columns."""
+        """The names under which the steps carry the values of the table's row, by column."""
         columns = (c.name for c in self.written if in_table(self.current, c.name))
         return {column: name(f"_tm_held{at}") for at, column in enumerate(columns)}
 
@@ -89,7 +97,7 @@ class _Changes:
 
     @property
     def carried(self) -> list[Column]:
-        """What an update may leave out: not its sequence, which every event has of its own."""
+        """What an update may leave out: everything but its sequence, which every event has."""
         return [column for column in self.payload if column not in self.sequence]
 
     @property
@@ -128,7 +136,7 @@ class _Changes:
         return f"{self._with()} {self._batch_labels()}{union}"
 
     def conflicts(self) -> str:
-        """Keys whose event has the table's own sequence and another content."""
+        """Keys whose event has the same sequence as the table's row, but other values."""
         return f"""
             {self._with()}
             SELECT {names(self.keys)} FROM {self._events_to_apply()}
@@ -192,8 +200,8 @@ class _Changes:
         """
 
     def _row_was_cut(self) -> str:
-        """Whether a truncate of the batch has removed the table's row of the key, so that a partial update
-        after it has nothing to build on."""
+        """Whether a truncate of the batch removed the table's row of the key: then a partial update after it
+        has no values to start from."""
         if not self.cuts:
             return "FALSE"
         newer = f"c.{_PRESENT} = 1 AND {older(self.sequence, 't', 'c')}" if self.held_sequence else "FALSE"
@@ -214,9 +222,9 @@ class _Changes:
     # 4. folded
 
     def _counted(self) -> str:
-        """Numbers the values of each column: an event without a value has the number of the last one."""
+        """Numbers the values of each column; an event without a value has the number of the last value."""
         counted = ", ".join(
-            f"COUNT({_carried(c)}) OVER ({self._of_one_life()} ORDER BY {oldest_first(self.order)} "
+            f"COUNT({_carried(c)}) OVER ({self._since_reset()} ORDER BY {oldest_first(self.order)} "
             f"ROWS UNBOUNDED PRECEDING) AS {name(f'_tm_n{at}')}"
             for at, c in enumerate(self.carried)
         )
@@ -228,13 +236,13 @@ class _Changes:
         kept += [c.name for c in POSITION]
         flags = [_DELETES, _INSERTS, _TRUNCATES, _STALE, _RANK, _RESETS, _PRESENT, *self.held.values()]
         folded = [
-            f"FIRST_VALUE({_carried(c)}) OVER ({self._of_one_life()}, {name(f'_tm_n{at}')} "
+            f"FIRST_VALUE({_carried(c)}) OVER ({self._since_reset()}, {name(f'_tm_n{at}')} "
             f"ORDER BY {oldest_first(self.order)}) AS {name(c.name)}"
             for at, c in enumerate(self.carried)
         ]
         return f"SELECT {', '.join([*map(name, kept), *flags, *folded])} FROM counted"
 
-    def _of_one_life(self) -> str:
+    def _since_reset(self) -> str:
         return f"PARTITION BY {names(self.keys)}, {_STALE}, {_TRUNCATES}, {_RESETS}"
 
     # 5. labels
@@ -272,7 +280,7 @@ class _Changes:
         """
 
     def _cut_labels(self) -> str:
-        """Rows that a truncate removes, unless a later event of the batch speaks for their key."""
+        """Rows that a truncate removes, unless a later event of the batch has their key."""
         values = ", ".join(
             f"{name(c.name, 'c') if in_table(self.current, c.name) else 'NULL'} AS {name(c.name)}"
             for c in self.written
@@ -288,7 +296,7 @@ class _Changes:
 
 
 def _carried(column: Column) -> str:
-    """What a delete says of its row is over with it."""
+    """Values on delete events are discarded."""
     return f"CASE WHEN {_DELETES} = 1 THEN NULL ELSE {name(column.name)} END"
 
 
@@ -309,8 +317,8 @@ def merge_changes(
         refusals.append(
             Refusal(
                 parse(changes.conflicts()),
-                f"a change differs from the table's row but has the same {', '.join(feed.sequence_by)}",
-                "add a column to cdc.sequence_by that tells them apart, or repair the feed",
+                f"a change has the same {', '.join(feed.sequence_by)} as the table's row, but other values",
+                "add a column to cdc.sequence_by that orders them, or repair the feed",
                 shows_as=Label.CONFLICT,
             )
         )
@@ -324,4 +332,77 @@ def merge_changes(
         else None,
         within=() if changes.cuts else settings.unique_key,
         glance=None if feed.partial else glance_of(settings, given, written, current, changes.sequence),
+    )
+
+
+def is_kind(feed: CdcSettings, *operations: Operation, table: str = "") -> str:
+    """Codes are compared ignoring case and surrounding blanks."""
+    codes = feed.codes_of(*operations)
+    if not codes:
+        return "FALSE"
+    return f"LOWER(TRIM({name(feed.operation_column, table)})) IN ({', '.join(map(text, codes))})"
+
+
+def has_truncate(feed: CdcSettings) -> bool:
+    return bool(feed.codes_of(Operation.TRUNCATE))
+
+
+def tombstones_of(
+    settings: MergeSettings, feed: CdcSettings, given: Sequence[Column], times: Sequence[str], as_of: datetime
+) -> Tombstones:
+    """Every delete leaves a tombstone, also if it finds no row; a truncate leaves one with NULL keys."""
+    keys = resolved(given, settings.unique_key)
+    columns = [*keys, *resolved(given, times)]
+    new = f"""
+        SELECT DISTINCT {names(c.name for c in columns)} FROM {name(INCOMING)}
+        WHERE {is_kind(feed, Operation.DELETE)}
+    """
+    if has_truncate(feed):
+        key_names = {key.name for key in keys}
+        values = ", ".join(
+            f"CAST(NULL AS {c.type}) AS {name(c.name)}" if c.name in key_names else name(c.name)
+            for c in columns
+        )
+        new += f" UNION ALL SELECT {values} FROM {name(INCOMING)} WHERE {is_kind(feed, Operation.TRUNCATE)}"
+    return Tombstones(tuple(columns), parse(new), forget_before(as_of, feed.tombstone_days))
+
+
+def forget_before(as_of: datetime, days: float) -> datetime:
+    """Tombstones are kept for `days`, or up to 1/32 longer: the limit is rounded, so that many loads share it
+    and Spark does not compile a new query for each."""
+    retention = timedelta(days=days)
+    since = as_of - retention - _EPOCH
+    return _EPOCH + since - since % (retention / 32) if retention >= _A_DAY else _EPOCH + since
+
+
+def equal_sequences(settings: MergeSettings, feed: CdcSettings, given: Sequence[Column]) -> Refusal:
+    """Refuses events of one key with the same sequence and different values: no order of them is right."""
+    keyed = [*settings.unique_key, *(column.name for column in resolved(given, feed.sequence_by))]
+    payload = [
+        c
+        for c in given
+        if not is_provenance(c.name) and find_column(resolved(given, keyed), c.name) is None
+        and c.name.casefold() != feed.operation_column.casefold()
+    ]  # fmt: skip
+    deletes = is_kind(feed, Operation.DELETE)
+    contents = [f"{name(column)}" for column in keyed]
+    contents.append(f"CASE WHEN {deletes} THEN 1 ELSE 0 END AS {name('_tm_deletes')}")
+    contents += [
+        f"CASE WHEN {deletes} THEN NULL ELSE {comparable(c, name(c.name))} END AS {name(c.name)}"
+        for c in payload
+    ]
+    found = f"""
+        SELECT DISTINCT {names(settings.unique_key)} FROM (
+          SELECT {names(keyed)} FROM (
+            SELECT DISTINCT {", ".join(contents)} FROM {name(INCOMING)}
+            WHERE NOT {is_kind(feed, Operation.TRUNCATE)}
+          ) AS contents
+          GROUP BY {names(keyed)} HAVING COUNT(*) > 1
+        ) AS conflicts
+    """
+    return Refusal(
+        parse(found),
+        f"changes of one key have the same {', '.join(feed.sequence_by)}, but different values",
+        "add a column to cdc.sequence_by that orders them, or repair the feed",
+        among=tuple(keyed),
     )

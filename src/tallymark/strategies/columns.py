@@ -29,7 +29,7 @@ def written_columns(
     *,
     may_change_types: bool,
 ) -> WrittenColumns:
-    """The table's own columns come first and keep their names and types: a type is never narrowed."""
+    """The table's columns come first and keep their names and types: a type is never narrowed."""
     if current is None:
         return WrittenColumns(tuple(incoming), ())
     columns: list[Column] = []
@@ -82,16 +82,16 @@ def _fits_decimal(given: tuple[int, int], wanted: str) -> bool:
 def _refuse_missing(column: Column) -> None:
     if not column.nullable:
         raise PlanError(
-            f"column {column.name} of the table is NOT NULL and the batch does not have it",
-            hint=f"deliver {column.name}, or map it with a `columns` rule",
+            f"column {column.name} of the table is NOT NULL, and the batch does not have it",
+            hint=f"deliver {column.name}, or rename another column to it by a rule under `columns`",
         )
 
 
 def _conflict(column: Column, given: Column) -> TypeConflict:
     return TypeConflict(
-        f"column {column.name}: the batch has {given.type}, the table has {column.type}, "
-        "and not every value would fit",
-        hint=f"give {column.name} the type {column.type} in `columns` (values that do not fit become bad "
-        "rows), or change the table's type yourself",
+        f"column {column.name} is {given.type} in the batch and {column.type} in the table, and not every "
+        "value fits",
+        hint=f"set `type: {column.type}` for {column.name} under `columns` (rows whose value does not fit "
+        "are quarantined), or change the type of the table's column",
         facts={"column": column.name, "incoming": given.type, "table": column.type},
     )

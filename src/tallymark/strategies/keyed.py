@@ -1,4 +1,4 @@
-"""Strategies that compare rows by key, as a table of allowed actions."""
+"""Strategies that compare rows by key, as a table of allowed actions; and repeated keys in the table."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tallymark.model.plan import (
+    COPIES,
     CURRENT,
     FILE_ORDER,
     FROM_BATCH,
     INCOMING,
     LABEL,
     POSITION,
+    Duplicates,
     Label,
     Merge,
     Refusal,
 )
-from tallymark.model.settings import MergeSettings, Strategy
+from tallymark.model.settings import MergeSettings, OnTargetDuplicates, Strategy
 from tallymark.model.table import Column, TableShape, find_column, is_provenance
-from tallymark.strategies.duplicates import duplicates_of
-from tallymark.strategies.glance import glance_of
 from tallymark.strategies.sql import (
     any_differs,
     comparable,
     compared,
+    glance_of,
     in_table,
     latest_first,
     name,
@@ -37,12 +38,15 @@ from tallymark.strategies.sql import (
 
 _RANK = "_tm_rank"
 _PRESENT = "_tm_present"
+_COPY = "_tm_copy"
+# Types that engines sort differently, or not at all.
+_WITHOUT_ORDER = ("array<", "map<", "struct<", "json", "variant")
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a strategy does to a key of the batch that the table lacks, to one that differs, and to a row
-    of the table that the batch lacks."""
+    """The label for a key that only the batch has, for a row that differs, and for a key that only the table
+    has."""
 
     new: Label
     changed: Label
@@ -68,7 +72,7 @@ def merge_by_key(
     values, label = _written(given, written), _label(settings, order, given, current)
     labels = f"""
         SELECT {values}, CASE {label} END AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
-        FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS c ON {_meets(keys)}
+        FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS c ON {_on_key(keys)}
     """
     full_join = None
     allowed = ALLOWED[settings.strategy]
@@ -79,7 +83,7 @@ def merge_by_key(
             SELECT {_written(given, written, current, or_missing=True)},
                    CASE WHEN {name(_RANK, "i")} IS NULL THEN '{Label.DELETE}' {label} END AS {name(LABEL)},
                    {name(_RANK, "i")} IS NOT NULL AS {name(FROM_BATCH)}
-            FROM {_ranked(keys, order)} AS i FULL JOIN {_present()} AS c ON {_meets(keys)}
+            FROM {_ranked(keys, order)} AS i FULL JOIN {_present()} AS c ON {_on_key(keys)}
         """)
     return Merge(
         match=keys,
@@ -101,12 +105,12 @@ def _present() -> str:
     return f"(SELECT *, TRUE AS {name(_PRESENT)} FROM {name(CURRENT)})"
 
 
-def _meets(keys: Sequence[str]) -> str:
+def _on_key(keys: Sequence[str]) -> str:
     return f"{name(_RANK, 'i')} = 1 AND {same_key(keys, 'i', 'c')}"
 
 
 def declared_order(settings: MergeSettings) -> tuple[str, ...]:
-    """What decides which row of a key is the last one; position in the batch comes after it."""
+    """The columns that decide which row of a key is the last one; then its position in the batch decides."""
     by_watermark = (settings.watermark_column,) if settings.watermark_column else ()
     if settings.strategy is Strategy.DEDUPLICATE:
         return settings.dedup_order_by or by_watermark
@@ -138,8 +142,8 @@ def _written(
     *,
     or_missing: bool = False,
 ) -> str:
-    """A column that the batch does not have keeps the table's value, so every written row is whole; so is
-    one that only the table has."""
+    """Every written row is complete: a column that the batch lacks keeps the table's value, and so does a row
+    that only the table has (`or_missing`)."""
 
     def value(column: Column) -> str:
         mine, theirs = name(column.name, "i"), name(column.name, "c")
@@ -166,9 +170,9 @@ def _missing(keys: Sequence[str], written: Sequence[Column], current: TableShape
 
 
 def tied_rows(keys: Sequence[str], order: Sequence[Column], given: Sequence[Column]) -> Refusal:
-    """Keys with two different rows of one file that the declared order cannot tell apart.
+    """Refuses two different rows of one file with the same key and the same declared order.
 
-    Rows of different files are told apart by file order, as if each file had been a batch of its own."""
+    Rows of different files are ordered by file, as if each file were a batch of its own."""
     contents = [c for c in given if not is_provenance(c.name)]
     values = ", ".join(f"{comparable(c, name(c.name))} AS {name(c.name)}" for c in contents)
     file = Column(FILE_ORDER, "int")
@@ -185,8 +189,47 @@ def tied_rows(keys: Sequence[str], order: Sequence[Column], given: Sequence[Colu
     """
     return Refusal(
         parse(found),
-        "rows of one file differ but are equal in key and declared order",
-        "declare an order that tells them apart, or deliver one row for each key and time",
+        "rows of one file differ, but are equal in key and declared order",
+        "declare an order that is different for each of them, or deliver one row for each key and time",
         shows_as=Label.SKIP,
         among=tuple(keys),
     )
+
+
+def duplicates_of(
+    match: Sequence[str],
+    columns: Sequence[Column],
+    current: TableShape | None,
+    settings: MergeSettings,
+    declared_order: Sequence[str],
+) -> Duplicates:
+    """How rows of a legacy table that share their match are found, and which one survives: the last by the
+    declared order, then the greatest by its values, which is the same on every engine for plain types. A row
+    with NULL in its key is not a duplicate."""
+    held = current.columns if current is not None else tuple(columns)
+    plain = [c for c in held if not c.type.startswith(_WITHOUT_ORDER)]
+    order = resolved(held, [*declared_order, *(c.name for c in plain)])
+    has_key = " AND ".join(f"{name(key)} IS NOT NULL" for key in match)
+    keys = f"""
+        SELECT {names(match)}, COUNT(*) AS {name(COPIES)} FROM {name(CURRENT)} WHERE {has_key}
+        GROUP BY {names(match)} HAVING COUNT(*) > 1
+    """
+    survivors = f"""
+        SELECT {names(c.name for c in held)}
+        FROM (
+          SELECT *, ROW_NUMBER() OVER (
+            PARTITION BY {names(match)} ORDER BY {latest_first(order)}) AS {name(_COPY)}
+          FROM {name(CURRENT)}
+        ) AS ranked
+        WHERE {name(_COPY)} = 1 OR NOT ({has_key})
+    """
+    known_unique = current is None or _same_names(current.unique_by, match)
+    repair = (
+        settings.strategy is Strategy.DEDUPLICATE
+        or settings.on_target_duplicates is OnTargetDuplicates.REPAIR
+    )
+    return Duplicates(parse(keys), parse(survivors), whole_table=not known_unique, repair=repair)
+
+
+def _same_names(left: Sequence[str], right: Sequence[str]) -> bool:
+    return {n.casefold() for n in left} == {n.casefold() for n in right}

@@ -1,5 +1,5 @@
-"""Pieces of label queries. Queries are written as SQL text in sqlglot's own dialect and parsed once, so
-that they read like what runs; names go in through `name` and are always quoted."""
+"""Pieces of label queries. Queries are written as SQL text in sqlglot's own dialect and parsed once, so that
+the code reads like the SQL that runs. Names are always quoted, by `name`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Iterable, Sequence
 import sqlglot
 from sqlglot import exp
 
-from tallymark.model.plan import COMPARABLE, ORDERED, RANK
+from tallymark.model.plan import COMPARABLE, ORDERED, RANK, Glance
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import JSON_TYPE, Column, TableShape, find_column, is_provenance
+
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+_TELLING_ORDERS = (*_TIMES, "tinyint", "smallint", "int", "bigint")  # one notation for each value
 
 
 def parse(text: str) -> exp.Query:
@@ -37,13 +40,13 @@ def same_key(keys: Sequence[str], left: str, right: str) -> str:
 
 
 def comparable(column: Column, value: str) -> str:
-    """Maps have no equality in Spark, nor json in PostgreSQL; what stands for them is the engine's to say."""
+    """Maps in Spark and json in PostgreSQL have no equality: the engine compares something else instead."""
     special = "map<" in column.type or column.type == JSON_TYPE
     return f"{COMPARABLE}({value}, {text(column.type)})" if special else value
 
 
 def ordered(column: Column, value: str) -> str:
-    """Engines order texts, and SQLite decimals, each in their own way; ours is one for all."""
+    """Engines sort strings, and SQLite decimals, each in its own way: the plan asks for Spark's order."""
     special = column.type == "string" or column.type.startswith("decimal")
     return f"{ORDERED}({value}, {text(column.type)})" if special else value
 
@@ -54,8 +57,8 @@ def latest_first(order: Sequence[Column], table: str = "") -> str:
 
 
 def rank(columns: Sequence[str], order: Sequence[Column], also: Sequence[str] = ()) -> str:
-    """The place of a row, the latest first, among those of the batch that share `columns` and the expressions
-    `also`. To sort the batch for it is dear, and an engine that knows that none share them need not."""
+    """The rank of a row, latest first, among the rows of the batch that share `columns` and the expressions
+    `also`. Sorting the batch is expensive; an engine that knows that no rows share them skips it."""
     partition = ", ".join([names(columns), *also])
     window = f"ROW_NUMBER() OVER (PARTITION BY {partition} ORDER BY {latest_first(order)})"
     return f"{RANK}({window}, {', '.join(map(text, columns))})"
@@ -66,7 +69,7 @@ def oldest_first(order: Sequence[Column], table: str = "") -> str:
 
 
 def older(order: Sequence[Column], left: str, right: str, *, or_equal: bool = False) -> str:
-    """Whether `left` comes before `right`, compared column by column; NULL counts as oldest."""
+    """Whether `left` comes before `right`, column by column; NULL counts as oldest."""
     if not order:
         return "TRUE" if or_equal else "FALSE"
     first, rest = order[0], order[1:]
@@ -81,7 +84,7 @@ def differs(column: Column, mine: str, theirs: str) -> str:
 
 
 def any_differs(columns: Sequence[Column], left: str, right: str, current: TableShape | None) -> str:
-    """Null-safe, over columns of `left`; what the table does not have yet counts as NULL there."""
+    """Null-safe, over columns of `left`; a column that the table lacks counts as NULL."""
     parts = [
         differs(c, name(c.name, left), name(c.name, right) if in_table(current, c.name) else "NULL")
         for c in columns
@@ -90,12 +93,12 @@ def any_differs(columns: Sequence[Column], left: str, right: str, current: Table
 
 
 def in_table(current: TableShape | None, column: str) -> bool:
-    """A table that the load creates is seen by the query as empty, with all its columns."""
+    """For the query, a table that the load creates is empty and has all columns."""
     return current is None or current.column(column) is not None
 
 
 def compared(settings: MergeSettings, given: Sequence[Column], leave_out: Iterable[str] = ()) -> list[Column]:
-    """What makes a row differ: all columns that the batch brings, or `compare_columns` among them."""
+    """The columns in which a row is compared: those of the batch, or `compare_columns` among them."""
     left_out = {key.casefold() for key in (*settings.unique_key, *leave_out)}
     chosen = {column.casefold() for column in settings.compare_columns}
     if chosen:
@@ -104,6 +107,24 @@ def compared(settings: MergeSettings, given: Sequence[Column], leave_out: Iterab
 
 
 def resolved(columns: Sequence[Column], wanted: Iterable[str]) -> list[Column]:
-    """The columns of these names, in the order in which they are named."""
+    """The columns of these names, in the order of the names."""
     found = [find_column(columns, column) for column in wanted]
     return [column for column in found if column is not None]
+
+
+def glance_of(
+    settings: MergeSettings,
+    given: Sequence[Column],
+    written: Sequence[Column],
+    current: TableShape | None,
+    order: Sequence[Column],
+) -> Glance | None:
+    """A row that changed nearly always differs in a column of the declared order, or else in a time. None if
+    there is no such column, or if values of the table are written back."""
+    if any(find_column(given, column.name) is None for column in written):
+        return None
+    held = [column for column in order if in_table(current, column.name)]
+    comparing = [c for c in compared(settings, given) if in_table(current, c.name)]
+    telling = [c for c in held if c in comparing and c.type in _TELLING_ORDERS]
+    telling += [c for c in comparing if c.type in _TIMES]
+    return Glance(telling[0].name, tuple(column.name for column in held)) if telling else None

@@ -1,24 +1,27 @@
 """Histories: `scd2`, and `cdc` with `history: scd2`. A version of a key holds from valid_from to valid_to.
 
 Each key has one timeline of events: rows and ends, from the table and from the batch, in any order of
-arrival. The label query lays the batch's events into the table's timeline:
+arrival. The label query merges the batch's events into the table's timeline:
 
-1. batch      events of the batch; of several at one time the last has a say
-2. affected   keys whose timeline may change; spans are their versions in the table
-3. events     starts and ends from table, batch and remembered deletes; at one time the batch wins over the
-              table, unless the table's has a higher sequence, and a start over an end
-4. compared   a row that repeats the version before it starts no version, where one of both is new
+1. batch      events of the batch; the last of several at one time counts
+2. affected   keys whose timeline may change; `spans` are their versions in the table
+3. events     starts and ends from table, batch and tombstones; at one time the batch wins over the table,
+              unless the table's event has a higher sequence, and a start wins over an end
+4. compared   a row that repeats the version before it starts no version, if one of the two is new
 5. kept       each version ends where the next event is
-6. labels     what of this the table does not have yet
+6. labels     the difference to what the table holds
 
-So no gap, no overlap and one open version at most are properties of step 5, not of the data's order.
+So step 5 guarantees that there is no gap, no overlap and at most one open version, whatever the order of
+the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from tallymark.errors import PlanError, Unsupported
 from tallymark.model.plan import (
     AS_OF,
     CURRENT,
@@ -28,12 +31,14 @@ from tallymark.model.plan import (
     POSITION,
     TOMBSTONES,
     Label,
+    Merge,
+    Refusal,
+    Tombstones,
 )
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Strategy
 from tallymark.model.table import Column, TableShape, find_column
-from tallymark.strategies.feed import has_truncate, is_kind
-from tallymark.strategies.history import History
-from tallymark.strategies.keyed import declared_order
+from tallymark.strategies.cdc import equal_sequences, has_truncate, is_kind, tombstones_of
+from tallymark.strategies.keyed import declared_order, duplicates_of, tied_rows
 from tallymark.strategies.sql import (
     any_differs,
     compared,
@@ -42,6 +47,7 @@ from tallymark.strategies.sql import (
     name,
     names,
     ordered,
+    parse,
     rank,
     resolved,
     same_key,
@@ -49,11 +55,129 @@ from tallymark.strategies.sql import (
 
 _T, _END, _CLOSES, _RANK = '"_tm_t"', '"_tm_end"', '"_tm_closes"', '"_tm_rank"'
 _SOURCE, _BASE, _REPEATS = '"_tm_source"', '"_tm_base"', '"_tm_repeats"'
-_BATCH, _REMEMBERED, _STARTED, _ENDED = range(4)  # who says so; at one time the lowest wins
+_BATCH, _TOMBSTONE, _STARTED, _ENDED = range(4)  # where an event comes from; at one time the lowest wins
+_EFFECTIVE_TYPES = ("timestamp", "timestamp_ntz", "date", "bigint", "int", "decimal")
+
+
+@dataclass(frozen=True)
+class History:
+    """The columns that a history adds to a table: from when to when each version holds."""
+
+    valid_from: str
+    valid_to: str
+    current_flag: str | None
+    effective: str | None  # the batch's column with the time of a change; None: the batch's as_of
+
+    @property
+    def time_in_words(self) -> str:
+        return self.effective or "the time of the load"
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        flag = (self.current_flag,) if self.current_flag else ()
+        return (self.valid_from, self.valid_to, *flag)
+
+
+def keeps_history(settings: MergeSettings) -> bool:
+    return settings.strategy is Strategy.SCD2 or (
+        settings.strategy is Strategy.CDC and settings.cdc is not None and settings.cdc.history
+    )
+
+
+def history_of(settings: MergeSettings) -> History:
+    """A change feed without `scd_effective_from` takes its sequence as the time, if that is one column."""
+    scd2 = settings.scd2
+    effective = scd2.effective_from
+    if effective is None and settings.strategy is Strategy.CDC and settings.cdc is not None:
+        sequence = settings.cdc.sequence_by
+        if len(sequence) > 1:
+            raise PlanError(
+                "cdc.history: sequence_by has several columns, so it cannot be the time of a version",
+                hint="set scd_effective_from to the column with the time of a change",
+            )
+        effective = sequence[0] if sequence else None
+    return History(scd2.valid_from, scd2.valid_to, scd2.current_flag, effective)
+
+
+def history_columns(settings: MergeSettings, incoming: Sequence[Column]) -> list[Column]:
+    """The columns that the load adds to those of the batch."""
+    if not keeps_history(settings):
+        return []
+    history = history_of(settings)
+    time_type = "timestamp"
+    if history.effective is not None:
+        found = find_column(incoming, history.effective)
+        time_type = found.type if found else time_type
+        if not time_type.startswith(_EFFECTIVE_TYPES):
+            raise PlanError(
+                f"scd_effective_from: {history.effective} is of type {time_type}, which is not a time",
+                hint=f"give {history.effective} the type timestamp or date in `columns`",
+            )
+    if settings.scd2.close_absent and time_type != "timestamp":
+        raise PlanError(
+            f"scd_close_absent closes at the time of the load, but {history.effective} is a {time_type}",
+            hint=f"give {history.effective} the type timestamp in `columns`, or leave scd_effective_from out",
+        )
+    own = [Column(history.valid_from, time_type), Column(history.valid_to, time_type)]
+    if history.current_flag:
+        own.append(Column(history.current_flag, "boolean"))
+    is_effective = (history.effective or "").casefold()
+    for column in own:
+        given = find_column(incoming, column.name)
+        if given is not None and column.name.casefold() != is_effective:
+            raise PlanError(
+                f"the batch has a column {given.name}, a name that the history needs for its own column",
+                hint="rename the batch's column by a rule under `columns`, or the history's by "
+                "scd_valid_from, scd_valid_to or scd_current_flag",
+            )
+    return [column for column in own if column.name.casefold() != is_effective]
+
+
+def merge_versions(
+    settings: MergeSettings,
+    given: Sequence[Column],
+    written: Sequence[Column],
+    current: TableShape | None,
+    as_of: datetime,
+) -> Merge:
+    feed = settings.cdc if settings.strategy is Strategy.CDC else None
+    if feed is not None and feed.partial:
+        raise Unsupported(
+            "cdc: a feed with partial updates cannot be kept as a history",
+            hint="set partial: false and deliver whole rows, or history: none",
+        )
+    line = Timeline(settings, history_of(settings), feed, given, written, current)
+    match = (*settings.unique_key, line.history.valid_from)
+    return Merge(
+        match=match,
+        labels=parse(line.query()),
+        duplicates=duplicates_of(match, written, current, settings, ()),
+        refusals=_refusals(line),
+        tombstones=_tombstones(line, as_of),
+        within=() if line.sees_every_key else line.keys,
+    )
+
+
+def _tombstones(line: Timeline, as_of: datetime) -> Tombstones | None:
+    """None for a feed without times: it is ordered by arrival, so nothing comes late."""
+    if line.feed is None or line.history.effective is None:
+        return None
+    times = dict.fromkeys([*line.feed.sequence_by, line.history.effective])
+    return tombstones_of(line.settings, line.feed, line.given, list(times), as_of)
+
+
+def _refusals(line: Timeline) -> tuple[Refusal, ...]:
+    if line.feed:
+        return (equal_sequences(line.settings, line.feed, line.given),) if line.sequence else ()
+    if line.history.effective is None:
+        return ()
+    return (tied_rows((*line.keys, line.history.effective), line.declared_order(), line.given),)
 
 
 @dataclass(frozen=True)
 class Timeline:
+    """The label query; the steps are those of the module's docstring."""
+
     settings: MergeSettings
     history: History
     feed: CdcSettings | None
@@ -143,8 +267,8 @@ class Timeline:
         if self._closes_absent:
             parts.append(f"SELECT {names(self.keys)} FROM {name(CURRENT)} WHERE {self._open()}")
         if self._cuts:
-            happened = f"EXISTS (SELECT 1 FROM {name(INCOMING)} WHERE {self._truncates()})"
-            parts.append(f"SELECT {names(self.keys)} FROM {name(CURRENT)} WHERE {happened}")
+            truncated = f"EXISTS (SELECT 1 FROM {name(INCOMING)} WHERE {self._truncates()})"
+            parts.append(f"SELECT {names(self.keys)} FROM {name(CURRENT)} WHERE {truncated}")
         return " UNION ".join(parts) if len(parts) > 1 else parts[0].replace("SELECT", "SELECT DISTINCT", 1)
 
     def _open(self) -> str:
@@ -169,7 +293,7 @@ class Timeline:
             ),
         ]
         if self.feed:
-            parts += self._remembered(self.feed)
+            parts += self._from_tombstones(self.feed)
         elif self.settings.scd2.close_absent:
             absent = f"""{self._open()} AND NOT EXISTS (
                 SELECT 1 FROM batch AS b WHERE {same_key(self.keys, "b", "spans")})"""
@@ -198,18 +322,18 @@ class Timeline:
             FROM {relation} WHERE {where}
         """
 
-    def _remembered(self, feed: CdcSettings) -> list[str]:
-        """Deletes that came before the rows that they close, and truncates, which close every key."""
+    def _from_tombstones(self, feed: CdcSettings) -> list[str]:
+        """Deletes that arrived before the rows that they close, and truncates, which close every key."""
         values: list[str | None] = [*(c.name for c in self.sequence), *([None] * len(self.tracked))]
         join = f"{name(TOMBSTONES)} AS s JOIN affected AS a ON"
         own = f"{join} {same_key(self.keys, 's', 'a')}"
         parts = []
         if self.history.effective is not None:
-            parts.append(self._event(_REMEMBERED, self.time, "1", own, values, keys_of="a"))
+            parts.append(self._event(_TOMBSTONE, self.time, "1", own, values, keys_of="a"))
         if has_truncate(feed):
             every = " AND ".join(f"{name(key, 's')} IS NULL" for key in self.keys)
             if self.history.effective is not None:
-                parts.append(self._event(_REMEMBERED, self.time, "1", f"{join} {every}", values, keys_of="a"))
+                parts.append(self._event(_TOMBSTONE, self.time, "1", f"{join} {every}", values, keys_of="a"))
             now = f"{name(INCOMING)} AS s CROSS JOIN affected AS a"
             truncates = is_kind(feed, Operation.TRUNCATE, table="s")
             time = f":{AS_OF}" if self.history.effective is None else name(self.history.effective, "s")
@@ -253,8 +377,8 @@ class Timeline:
     # 6. labels
 
     def _changes(self) -> str:
-        """What becomes of the table's versions without a row of the batch that replaces them. A version
-        that ends because of a delete in the batch is what that delete came to."""
+        """The label of each version of the table that no row of the batch replaces. A version that a delete
+        of the batch closes is counted as the row of that delete."""
         valid_from, valid_to = name(self.history.valid_from, "c"), name(self.history.valid_to, "c")
         label = f"""
             CASE WHEN v.{_T} IS NULL OR v.{_CLOSES} = 1 THEN '{Label.DELETE}'
@@ -301,7 +425,7 @@ class Timeline:
         """
         values = ", ".join(f"{self._value(column)} AS {name(column.name)}" for column in self.written)
         at = f"{same_key(self.keys, 'w', 'b')} AND w.{_T} = b.{_T} AND b.{_RANK} = 1"
-        came_to = f"""
+        closed_nothing = f"""
             NOT EXISTS (SELECT 1 FROM changes AS x WHERE {same_key(self.keys, "x", "b")}
               AND x.{_END} = b.{_T} AND x.{name(FROM_BATCH)} AND x.{name(LABEL)} = '{Label.CLOSE}'
               AND b.{_CLOSES} = 1 AND b.{_RANK} = 1)
@@ -313,11 +437,11 @@ class Timeline:
             LEFT JOIN kept AS v ON {at.replace("w.", "v.")}
             LEFT JOIN spans AS c ON {same_key(self.keys, "c", "w")}
               AND {name(self.history.valid_from, "c")} = w.{_BASE}
-            WHERE {came_to if self.feed else "TRUE"}
+            WHERE {closed_nothing if self.feed else "TRUE"}
         """
 
     def _value(self, column: Column) -> str:
-        """What the batch does not bring is carried over from the version before."""
+        """A column that the batch lacks keeps the value of the version before."""
         if _is(column, self.history.valid_from):
             return f"b.{_T}"
         if _is(column, self.history.valid_to):
