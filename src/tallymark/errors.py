@@ -1,33 +1,34 @@
-"""Every exception of Tallymark. Each carries a code, the facts, a hint and whether a retry is safe.
+"""Every exception that Tallymark raises. Each has a code, facts, a hint, and says whether a retry is safe.
 
     TallymarkError
-    ├── ConfigError            TM1xx  a file or argument the user wrote is wrong
+    ├── ConfigError            TM1xx  a file or argument that the user wrote is wrong
     ├── SourceError            TM2xx  the input cannot be read as declared
-    │   ├── UnreadableFile            one file is at fault: the rest may go on
-    │   └── FileChanged               content changed between hashing and commit
+    │   ├── UnreadableFile            one file cannot be read; the others can still be loaded
+    │   └── FileChanged               a file changed between hashing and commit
     ├── CheckError             TM3xx  the rows break a declared rule
     │   ├── TooManyBadRows
     │   └── GateFailed                the table would break a quality rule: nothing was written
-    ├── PlanError              TM4xx  the load cannot be planned, or must not be done
+    ├── PlanError              TM4xx  the load cannot be planned, or is not allowed
     │   ├── GuardTripped
     │   ├── TypeConflict
     │   ├── TiedRows
     │   └── Unsupported
-    ├── DestinationError       TM5xx  the table refuses
+    ├── DestinationError       TM5xx  the table refuses the load
     │   ├── NotATable
-    │   ├── TableMoved                somebody else committed since the plan was made: plan again
-    │   ├── TableBusy                 another writer holds it locked
+    │   ├── TableMoved                another writer committed since the plan was made: plan again
+    │   ├── TableBusy                 another writer holds a lock on it
     │   ├── Fenced                    a newer writer has taken over: stop
-    │   ├── CommitUnknown             the commit may or may not have landed: ask the marker
-    │   ├── CountsDiffer              the commit did not do what the plan said
-    │   ├── InputMoved                a table can no longer be read at the version that a load wants
-    │   └── RowsRefused               values do not fit its columns, or a constraint forbids them
+    │   ├── CommitUnknown             the commit may or may not have happened: ask the marker
+    │   ├── CountsDoNotBalance        rows were lost or added between two steps of a load
+    │   ├── InputMoved                a table can no longer be read at the version that a load needs
+    │   └── RowsRefused               values do not fit its columns, or violate a constraint
     ├── LedgerError            TM6xx  the audit database refuses
-    │   ├── LeaseHeld                 another worker writes this table
-    │   └── LeaseLost                 our lease has run out
-    └── RuntimeUnavailable     TM7xx  Java, Spark or a JAR is missing
+    │   ├── LeaseHeld                 another worker is writing this table
+    │   └── LeaseLost                 this worker's lease has expired
+    ├── RuntimeUnavailable     TM7xx  Java, Spark or a JAR is missing
+    └── Cancelled              TM8xx  the caller cancelled the run; nothing is half-written
 
-`retry_safe` says that running the same command again can help and can do no harm.
+`retry_safe` means that running the same command again may succeed and does no harm.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class SourceError(TallymarkError):
 
 
 class UnreadableFile(SourceError):
-    """One named file cannot be read. `path` lets the flow set it aside and go on with the rest."""
+    """One file cannot be read. The flow uses `path` to set it aside and load the others."""
 
     code = "TM201"
 
@@ -88,7 +89,7 @@ class FileChanged(SourceError):
     def __init__(self, path: str, what: str):
         super().__init__(
             f"{path}: {what} after it was registered; nothing was written",
-            hint="run again: the file is registered anew with its present content",
+            hint="run again: the file is registered with its new content",
             facts={"path": path},
         )
         self.path = path
@@ -148,8 +149,15 @@ class CommitUnknown(DestinationError):
     retry_safe = True
 
 
-class CountsDiffer(DestinationError):
+class CountsDoNotBalance(DestinationError):
+    """The rows that one step of a load hands on are not those that the next one counts. No file is at fault:
+    it is a bug, or a trigger or rule of the table that changes what a statement does."""
+
     code = "TM505"
+
+    def __init__(self, message: str, *, hint: str = "", facts: Mapping[str, object] | None = None):
+        bug = "this is a bug in Tallymark: please report it with the output of `tallymark plan`"
+        super().__init__(message, hint=hint or bug, facts=facts)
 
 
 class TableBusy(DestinationError):
@@ -158,16 +166,16 @@ class TableBusy(DestinationError):
 
 
 class InputMoved(DestinationError):
-    """`found` is the version that the table has now; None when it is gone."""
+    """`found` is the table's current version, or None if the table no longer exists."""
 
     code = "TM509"
     retry_safe = True
 
     def __init__(self, table: str, *, wanted: str, found: str | None, why: str = ""):
-        present = "there is no such table any more" if found is None else f"the table is at {found}"
+        present = "the table no longer exists" if found is None else f"the table is at version {found}"
         super().__init__(
             f"{table}: cannot be read at version {wanted}: {why or present}",
-            hint="run again to read the table as it is now" if found else f"load {table} first",
+            hint="run again to read its current version" if found else f"load {table} first",
             facts={"table": table, "wanted": wanted, "found": found},
         )
 
@@ -177,7 +185,7 @@ class RowsRefused(DestinationError):
 
     @classmethod
     def by_constraint(cls, place: str, text: object) -> RowsRefused:
-        hint = "a constraint of the table forbids what the batch brings"
+        hint = "rows of the batch violate a constraint of the table"
         return cls(f"{place}: refuses rows ({text})", hint=hint)
 
 
@@ -197,3 +205,14 @@ class LeaseLost(LedgerError):
 
 class RuntimeUnavailable(TallymarkError):
     code = "TM700"
+
+
+class Cancelled(TallymarkError):
+    code = "TM800"
+    retry_safe = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the run was cancelled; batches that were committed stay committed, nothing else was written",
+            hint="run again to load the rest",
+        )

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import (
     CheckError,
-    CountsDiffer,
+    CountsDoNotBalance,
     FileChanged,
     GateFailed,
     GuardTripped,
@@ -150,7 +150,7 @@ class Claim:
             self._release(batch)
             return
         failure = failure_of(error)
-        innocent = isinstance(error, TableBusy | CountsDiffer)
+        innocent = isinstance(error, TableBusy | CountsDoNotBalance)
         self._job.ledger.fail_batch(
             self.lease.lease, batch.id, failure, blamed=() if innocent else blamed or None
         )

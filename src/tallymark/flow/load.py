@@ -15,7 +15,14 @@ from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.feed import Feed
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
-from tallymark.errors import CheckError, FileChanged, GuardTripped, SourceError, TallymarkError
+from tallymark.errors import (
+    CheckError,
+    CountsDoNotBalance,
+    FileChanged,
+    GuardTripped,
+    SourceError,
+    TallymarkError,
+)
 from tallymark.flow import staged
 from tallymark.flow.job import Job
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
@@ -204,10 +211,10 @@ def balanced(planned: Counts, checked: Checked) -> Counts:
     """Every row that was read is planned or rejected, or nothing is written. That the plan's own counts
     add up is the destination's to see."""
     if planned.total + checked.rejected != checked.total:
-        raise CheckError(
-            f"the counts do not balance: {checked.total} rows were read, {planned.total} were planned and "
-            f"{checked.rejected} rejected; nothing was written",
-            hint="this is a bug in Tallymark: please report it with the output of `tallymark plan`",
+        raise CountsDoNotBalance(
+            f"{checked.total} rows were read, but {planned.total} were planned and {checked.rejected} "
+            "rejected; nothing was written",
+            facts={"read": checked.total, "planned": planned.total, "rejected": checked.rejected},
         )
     return Counts(**{**planned.as_dict(), "rejected": checked.rejected, "total": checked.total})
 

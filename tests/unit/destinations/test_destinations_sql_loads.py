@@ -19,7 +19,7 @@ from sqlglot import exp
 from oracle import canonical
 from tallymark.destinations.warehouse import stage as sql_stage
 from tallymark.errors import (
-    CountsDiffer,
+    CountsDoNotBalance,
     DestinationError,
     Fenced,
     NotATable,
@@ -141,7 +141,7 @@ def test_a_large_batch_comes_in_parts(place: Place, monkeypatch: pytest.MonkeyPa
 
 def test_rows_that_got_lost_on_the_way_are_noticed(place: Place) -> None:
     plan = place.plan("t", UPSERT, PAIRS)
-    lost = pytest.raises(CountsDiffer, match="4 rows were read and 3 arrived")
+    lost = pytest.raises(CountsDoNotBalance, match="4 rows were read and 3 arrived")
     with lost, place.destination.prepare(plan, place.frame(PAIRS, ABC), rows=4):
         pass
 

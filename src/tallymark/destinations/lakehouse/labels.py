@@ -30,7 +30,7 @@ from tallymark.destinations.lakehouse.relations import (
     tally_merge,
     written_rows,
 )
-from tallymark.errors import PlanError, TiedRows
+from tallymark.errors import CountsDoNotBalance, PlanError, TiedRows
 from tallymark.model.plan import (
     FROM_BATCH,
     INCOMING,
@@ -271,10 +271,9 @@ def _with_overlap(repair: Repair, merge: Merge, rows: DataFrame) -> Repair:
     )
 
 
-def _unbalanced(plan: Plan, seen: Tally) -> PlanError:
-    return PlanError(
-        f"{plan.table}: {seen.total} rows came in, but {seen.labelled} were labelled; nothing was written",
-        hint="this is a fault of Tallymark: please report it with the pipeline's settings",
+def _unbalanced(plan: Plan, seen: Tally) -> CountsDoNotBalance:
+    return CountsDoNotBalance(
+        f"{plan.table}: {seen.total} rows came in, {seen.labelled} were labelled; nothing was written",
         facts={"total": seen.total, "labelled": seen.labelled},
     )
 

@@ -26,7 +26,7 @@ from tallymark.destinations.warehouse.stage import arrow_tables, staged_frame, s
 from tallymark.destinations.warehouse.views import SqlViews
 from tallymark.destinations.warehouse.work import STAGED, Work
 from tallymark.errors import (
-    CountsDiffer,
+    CountsDoNotBalance,
     DestinationError,
     NotATable,
     TableMoved,
@@ -186,7 +186,7 @@ def _stage(work: Work, total: int, tables: Iterator[pa.Table]) -> int:
     work.session.fill(STAGED, work.staged, tables)
     staged = int(str(work.session.fetch(f'SELECT COUNT(*) FROM "{STAGED}"')[0][0]))
     if staged != total:
-        raise CountsDiffer(
+        raise CountsDoNotBalance(
             f"{work.plan.table}: {total} rows were read and {staged} arrived in the database; "
             "nothing was written",
             hint="run again; if it happens again, please report it as a bug",

@@ -21,7 +21,7 @@ from tallymark.destinations.warehouse.work import (
     Matching,
     Work,
 )
-from tallymark.errors import CountsDiffer, PlanError, TiedRows
+from tallymark.errors import CountsDoNotBalance, PlanError, TiedRows
 from tallymark.model.plan import (
     COPIES,
     FROM_BATCH,
@@ -83,9 +83,9 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
     _refuse(work, merge, seen, survivors, current)
     counts = seen.counts
     if counts.total != total:
-        raise CountsDiffer(
+        raise CountsDoNotBalance(
             f"{work.plan.table}: {total} rows came in, {counts.total} were labelled; nothing was written",
-            hint="this is a bug in Tallymark: please report it with the output of `tallymark plan`",
+            facts={"total": total, "labelled": counts.total},
         )
     if duplicates is not None:
         counts = replace(counts, deleted=counts.deleted + duplicates.rows)

@@ -34,7 +34,7 @@ from tallymark.destinations.warehouse.work import (
     Matching,
     Work,
 )
-from tallymark.errors import CountsDiffer
+from tallymark.errors import CountsDoNotBalance
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import (
@@ -232,7 +232,7 @@ class SqlPrepared:
 
     def _agree(self, done: int, expected: int, sql: str) -> None:
         if done != expected:
-            raise CountsDiffer(
+            raise CountsDoNotBalance(
                 f"{self.work.plan.table}: the plan said {expected} rows and the database changed {done} "
                 f"({sql[:40]}…); everything was rolled back",
                 hint="a trigger, a rule or a policy of the table may change what a statement does",
