@@ -13,10 +13,10 @@ from pathlib import Path
 
 from deliveries import DAYS, deliver
 
-from tallymark.api import Project
 from tallymark.cli import output, screen
 from tallymark.cli.blocks import Answer, Line, Tone
 from tallymark.model.report import Outcome, RunReport
+from tallymark.project import Project
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_FOLDER = HERE.parents[1] / ".demo" / "shop"

@@ -6,19 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tallymark.api import Project as Project
-    from tallymark.api import merge as merge
-    from tallymark.api import plan as plan
     from tallymark.errors import TallymarkError as TallymarkError
+    from tallymark.library import merge as merge
+    from tallymark.library import plan as plan
     from tallymark.model.receipt import Counts as Counts
     from tallymark.model.receipt import Receipt as Receipt
+    from tallymark.project import Project as Project
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Project": "tallymark.api",
-    "merge": "tallymark.api",
-    "plan": "tallymark.api",
+    "Project": "tallymark.project",
+    "merge": "tallymark.library",
+    "plan": "tallymark.library",
     "TallymarkError": "tallymark.errors",
     "Counts": "tallymark.model.receipt",
     "Receipt": "tallymark.model.receipt",

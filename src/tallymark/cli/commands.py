@@ -158,9 +158,9 @@ def config(context: typer.Context, pipeline: OnePipeline) -> Answer:
 @app.command(epilog=EVERYWHERE)
 def validate(context: typer.Context) -> Answer:
     """Check the configuration. Starts no Spark."""
-    from tallymark import api
+    from tallymark import project as front_door
 
-    return output.validate(api.validate(options_of(context).project))
+    return output.validate(front_door.validate(options_of(context).project))
 
 
 @app.command(epilog=EVERYWHERE)
@@ -182,11 +182,11 @@ def schema(
     write: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write one file per schema.")] = None,
 ) -> Answer:
     """Print the JSON Schemas of the configuration files, for editors."""
-    from tallymark import api
+    from tallymark import project as front_door
     from tallymark.cli.files import write_text
     from tallymark.config.schema import schema_text
 
-    schemas = api.schemas()
+    schemas = front_door.schemas()
     if write is None:
         return output.schema(schemas, ())
     written = [write_text(write / name, schema_text(content)) for name, content in schemas.items()]

@@ -35,7 +35,7 @@ def init(
     ] = None,
 ) -> Answer:
     """Make a project that runs, or add a pipeline to one."""
-    from tallymark import api
+    from tallymark import project
 
     root = folder or options_of(context).project
     exists = _is_project(root, look_above=folder is None)
@@ -54,9 +54,9 @@ def init(
     created: list[Path] = []
     if not exists or from_file is None:
         # The sample would only be in the way of a pipeline for the user's own data.
-        created += api.init_project(root, name, with_sample=from_file is None)
+        created += project.init_project(root, name, with_sample=from_file is None)
     if from_file is not None and pipeline is not None:
-        created.append(api.init_pipeline(root, pipeline, from_file, strategy, keys))
+        created.append(project.init_pipeline(root, pipeline, from_file, strategy, keys))
     return output.init(root, created, pipeline)
 
 

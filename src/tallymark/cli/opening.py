@@ -12,12 +12,12 @@ from tallymark.cli import progress
 from tallymark.cli.arguments import Options
 
 if TYPE_CHECKING:
-    from tallymark.api import Project
+    from tallymark.project import Project
 
 
 @contextmanager
 def open_project(context: typer.Context) -> Iterator[Project]:
-    from tallymark.api import Project
+    from tallymark.project import Project
 
     options = options_of(context)
     with progress.shown(options.verbose) as on_event, Project(options.project, on_event=on_event) as project:

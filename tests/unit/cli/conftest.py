@@ -303,12 +303,12 @@ class Library:
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Library:
     fake = Library()
-    module = ModuleType("tallymark.api")
+    module = ModuleType("tallymark.project")
     module.Project = fake.project  # type: ignore[attr-defined]
     for name in ("validate", "init_project", "init_pipeline", "schemas"):
         setattr(module, name, fake.function(name))
-    monkeypatch.setitem(sys.modules, "tallymark.api", module)
-    monkeypatch.setattr(tallymark, "api", module, raising=False)
+    monkeypatch.setitem(sys.modules, "tallymark.project", module)
+    monkeypatch.setattr(tallymark, "project", module, raising=False)
     monkeypatch.chdir(tmp_path)
     Path("orders.csv").touch()
     return fake

@@ -106,7 +106,7 @@ def test_arguments_reach_the_library(library: Any) -> None:
 
 
 def test_the_fake_library_has_the_signatures_of_the_real_one(fake_project: type) -> None:
-    from tallymark.api import Project
+    from tallymark.project import Project
 
     for name, method in inspect.getmembers(fake_project, inspect.isfunction):
         if name.startswith("_") and name != "__init__":

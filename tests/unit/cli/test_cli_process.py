@@ -18,13 +18,13 @@ PROGRAM = """
 import os, sys, types
 import tallymark
 from tallymark.model.report import Finding
-api = types.ModuleType("tallymark.api")
+project = types.ModuleType("tallymark.project")
 def validate(folder):
     {body}
     return [Finding("subject [bold]", True, "détail → \\x1b[31mred", "")] * {findings}
-api.validate = validate
-api.init_project = lambda folder, name, with_sample: [f"{{folder}}/{{name}}.yaml"]
-sys.modules["tallymark.api"] = tallymark.api = api
+project.validate = validate
+project.init_project = lambda folder, name, with_sample: [f"{{folder}}/{{name}}.yaml"]
+sys.modules["tallymark.project"] = tallymark.project = project
 from tallymark.cli.main import main
 sys.exit(main())
 """

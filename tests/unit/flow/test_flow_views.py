@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from shop import ORDERS, DatabaseShop, Killed, dies
 
 import tallymark as tm
-from tallymark.api import validate
 from tallymark.cli.output.plans import plan as shown
 from tallymark.errors import ConfigError
 from tallymark.flow.transform import views
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PlanReport
+from tallymark.project import validate
 from tallymark.spark import Sessions
 
 BIG = """-- @materialized: view

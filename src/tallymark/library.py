@@ -1,7 +1,12 @@
-"""The library's own load: rows or files into one table, without a project.
+"""The same load as a library call: rows or files into one table, without a project, on the caller's session.
 
-The ledger of such a call is empty before and after it. What makes it exactly once is the marker in the table:
-a content that it holds is not applied again, by whoever.
+import tallymark as tm
+
+receipt = tm.merge("landing/*.csv", "warehouse/silver/orders", strategy="upsert", unique_key="order_id")
+tm.plan(frame, "warehouse/silver/orders", strategy="upsert", unique_key="order_id").show()
+
+Each call has an empty ledger of its own. The marker in the table is what makes the load exactly once: a
+content that the table holds is not applied again, whoever brings it.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from difflib import get_close_matches
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, Unpack
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -77,13 +82,57 @@ Target = Mapping[str, object] | NamedDestination  # as in tallymark.yaml, or one
 _CLAIMS = 3  # two calls that meet on one table: the later one claims again
 
 
-def frame_of(source: DataFrame | str | Path) -> DataFrame | None:
-    return None if isinstance(source, str | Path) else source
+def merge(
+    source: DataFrame | str | Path,
+    target: str | Path,
+    *,
+    content_id: str | None = None,
+    spark: SparkSession | None = None,
+    destination: Target | None = None,
+    **options: Unpack[MergeOptions],
+) -> Receipt:
+    """Merges a DataFrame, or files by path or glob, into a Delta table: a folder, a URL or a catalog name.
+    With a `destination`, such as {"type": "sqlite", "path": "shop.db"} or the value of
+    `Project.destination`, the target is the name of a table there.
+
+    A file is applied once: files that the table holds already are left out. A DataFrame is applied once
+    if it has a `content_id`; without one, every call is a new content. Bad rows fail the call, and nothing
+    is written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
+    """
+    content = _frame_content(content_id)
+    with _job(source, target, options, spark, destination) as job:
+        for attempt in range(1, _CLAIMS + 1):
+            try:
+                return _merge_once(job, content)
+            except Fenced:
+                if attempt == _CLAIMS:
+                    raise
+    raise AssertionError("unreachable")
 
 
-def sessions_for(source: DataFrame | str | Path, spark: SparkSession | None) -> Sessions:
-    frame = frame_of(source)
-    theirs = spark or (frame.sparkSession if frame is not None else SparkSession.getActiveSession())
+def plan(
+    source: DataFrame | str | Path,
+    target: str | Path,
+    *,
+    samples: int = 10,
+    spark: SparkSession | None = None,
+    destination: Target | None = None,
+    **options: Unpack[MergeOptions],
+) -> PlanReport:
+    """What the same call of `merge` would do, row by row. Nothing is written."""
+    with _job(source, target, options, spark, destination) as job:
+        if job.frame is None:
+            return explain_pipeline(job, samples)
+        contents = (_frame_content(None),)
+        batch = Batch("plan", job.task.pipeline, job.table_key, BatchKind.FRAME, contents, 0, job.clock())
+        return explain_batch(job, batch, 0, samples)
+
+
+def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Sessions:
+    if isinstance(source, str | Path):
+        theirs = spark or SparkSession.getActiveSession()
+    else:
+        theirs = spark or source.sparkSession
     return _embedded() if theirs is None else Sessions.of(theirs)
 
 
@@ -93,9 +142,9 @@ def _embedded() -> Sessions:
     return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
 
 
-def task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool = True) -> Task:
-    """Arguments are checked by the same models as config.yaml. `in_folder`: the target is a place in the
-    file system if it has a slash, not the name of a table in some database."""
+def _task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool) -> Task:
+    """Arguments are checked by the same models as config.yaml. `in_folder`: a target with a slash is a path,
+    not the name of a table in a database."""
     given = dict(options)
     unknown = sorted(given.keys() - MergeOptions.__annotations__.keys())
     if unknown:
@@ -141,40 +190,6 @@ def _suggestion(where: str, given: object) -> str:
         return ""
     close = get_close_matches(str(given), list(Strategy), n=1)
     return f"did you mean {close[0]}?" if close else "one of " + ", ".join(Strategy)
-
-
-def merge(
-    task: Task,
-    sessions: Sessions,
-    frame: DataFrame | None,
-    content_id: str | None,
-    destination: Target | None = None,
-) -> Receipt:
-    content = _frame_content(content_id)
-    with _job(task, sessions, frame, destination) as job:
-        for attempt in range(1, _CLAIMS + 1):
-            try:
-                return _merge_once(job, content)
-            except Fenced:
-                if attempt == _CLAIMS:
-                    raise
-    raise AssertionError("unreachable")
-
-
-def plan(
-    task: Task,
-    sessions: Sessions,
-    frame: DataFrame | None,
-    samples: int,
-    destination: Target | None = None,
-) -> PlanReport:
-    with _job(task, sessions, frame, destination) as job:
-        if frame is None:
-            return explain_pipeline(job, samples)
-        batch = Batch(
-            "plan", task.pipeline, job.table_key, BatchKind.FRAME, (_frame_content(None),), 0, job.clock()
-        )
-        return explain_batch(job, batch, 0, samples)
 
 
 def _merge_once(job: Job, content: SourceFile) -> Receipt:
@@ -229,11 +244,17 @@ def _frame_content(content_id: str | None) -> SourceFile:
 
 @contextmanager
 def _job(
-    task: Task, sessions: Sessions, frame: DataFrame | None, destination: Target | None
+    source: DataFrame | str | Path,
+    target: str | Path,
+    options: MergeOptions,
+    spark: SparkSession | None,
+    destination: Target | None,
 ) -> Iterator[Job]:
+    task = _task(source, target, options, in_folder=destination is None)
+    sessions = _sessions(source, spark)
     with (
         tempfile.TemporaryDirectory(prefix="tallymark-") as folder,
-        _shared(frame) as shared,
+        _shared(source) as shared,
         scratch_ledger() as ledger,
     ):
         yield Job(
@@ -242,7 +263,7 @@ def _job(
             run_id=ledger.start_run("library", "merge", host="", pid=0),
             holder="library",
             start_spark=sessions.isolated,
-            open_destination=lambda spark: _destination(task.table, spark, destination),
+            open_destination=lambda session: _destination(task.table, session, destination),
             quarantine_root=f"{folder}/quarantine",
             clock=lambda: datetime.now(UTC),
             on_event=lambda event: None,
@@ -271,15 +292,15 @@ def _destination_config(chosen: Mapping[str, object]) -> DestinationConfig:
 
 
 @contextmanager
-def _shared(frame: DataFrame | None) -> Iterator[Callable[[SparkSession], DataFrame] | None]:
-    """A DataFrame belongs to its session; a global view lets the isolated one read it, so that marker and
+def _shared(source: DataFrame | str | Path) -> Iterator[Callable[[SparkSession], DataFrame] | None]:
+    """A DataFrame belongs to its session. A global view lets the isolated session read it, so that marker and
     fence are never set on a session that the caller uses."""
-    if frame is None:
+    if isinstance(source, str | Path):
         yield None
         return
     name = f"tallymark_{uuid4().hex}"
-    frame.createGlobalTempView(name)
+    source.createGlobalTempView(name)
     try:
         yield lambda spark: spark.table(f"global_temp.{name}")
     finally:
-        frame.sparkSession.catalog.dropGlobalTempView(name)
+        source.sparkSession.catalog.dropGlobalTempView(name)

@@ -1,10 +1,9 @@
-"""The library's front door.
+"""The front door of a project, for the command line and for programs.
 
 import tallymark as tm
 
-receipt = tm.merge("landing/*.csv", "warehouse/silver/orders", strategy="upsert", unique_key="order_id")
-tm.plan(frame, "warehouse/silver/orders", strategy="upsert", unique_key="order_id").show()
-tm.Project("shop").run("silver.orders")
+with tm.Project("shop") as project:
+    project.run("silver.orders")
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from tallymark.flow.select import NamedDestination, named_destination, select_pi
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
 from tallymark.model.graph import GraphNode
 from tallymark.model.lineage import PipelineLineage
-from tallymark.model.receipt import Receipt
 from tallymark.model.report import (
     BatchRecord,
     Event,
@@ -51,10 +49,9 @@ from tallymark.model.report import (
 from tallymark.spark import Sessions
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tallymark.checks.quarantine import Quarantine
-    from tallymark.flow.direct import MergeOptions, Target
 
 # What needs Spark is imported where it is used: a run with nothing new ends before Spark is imported.
 HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
@@ -190,9 +187,9 @@ class Project:
     def prepare(self) -> Prepared:
         """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
         nothing of the project."""
-        from tallymark.flow.inspect.warmup import load_a_little
+        from tallymark.flow.inspect.warmup import load_samples
 
-        archive = self._sessions.archive_classes(load_a_little)
+        archive = self._sessions.archive_classes(load_samples)
         return Prepared(archive, archive.stat().st_size)
 
     def close(self) -> None:
@@ -263,47 +260,6 @@ class Project:
         from tallymark.checks.quarantine import Quarantine
 
         return Quarantine(self._sessions.isolated(), self._project.quarantine_root)
-
-
-def merge(
-    source: DataFrame | str | Path,
-    target: str | Path,
-    *,
-    content_id: str | None = None,
-    spark: SparkSession | None = None,
-    destination: Target | None = None,
-    **options: Unpack[MergeOptions],
-) -> Receipt:
-    """Merges a DataFrame, or files by path or glob, into a Delta table: a folder, a URL or a catalog name.
-    With a `destination`, such as {"type": "sqlite", "path": "shop.db"} or one that `Project.destination`
-    gives, the target is the name of a table there.
-
-    Files are applied once: those that the table holds already are left out. A DataFrame is applied once
-    when it has a `content_id`; without one every call is a new content. Bad rows fail the call with
-    nothing written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
-    """
-    from tallymark.flow import direct
-
-    task = direct.task(source, target, options, in_folder=destination is None)
-    sessions = direct.sessions_for(source, spark)
-    return direct.merge(task, sessions, direct.frame_of(source), content_id, destination)
-
-
-def plan(
-    source: DataFrame | str | Path,
-    target: str | Path,
-    *,
-    samples: int = 10,
-    spark: SparkSession | None = None,
-    destination: Target | None = None,
-    **options: Unpack[MergeOptions],
-) -> PlanReport:
-    """What the same call of `merge` would do, row by row. Nothing is written."""
-    from tallymark.flow import direct
-
-    task = direct.task(source, target, options, in_folder=destination is None)
-    sessions = direct.sessions_for(source, spark)
-    return direct.plan(task, sessions, direct.frame_of(source), samples, destination)
 
 
 def validate(folder: str | Path = ".") -> list[Finding]:
