@@ -1,6 +1,6 @@
 """Source rows become rows of the table: renamed, typed without loss, each with the list of its problems.
 
-1. match   every source column gets its rule, target name and target type; what cannot be is an error
+1. match   every source column gets its rule, target name and target type; what is impossible is an error
            here, before any row is read
 2. cast    one projection; a value that does not fit is a problem of its row, never a silent NULL
 3. judge   malformed records, casts, required values and keys, in one array per row
@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from tallymark.checks.casts import JSON_OPTIONS, NoCast, lossless
-from tallymark.checks.feed import Feed
-from tallymark.checks.rules import check_patterns, declared_type
-from tallymark.checks.text import Cast, Sql
-from tallymark.checks.types import parse_type
+from tallymark.checks.casts import JSON_OPTIONS, Cast, NoCast, Sql, data_type, lossless
+from tallymark.checks.rules import FeedRules, check_patterns, declared_type
 from tallymark.config.pipeline import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
@@ -27,18 +24,18 @@ from tallymark.model.sql_text import literal, named, options, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableShape, is_provenance
 
 CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
-POSITION = "_tm_position"  # of a replayed row in the file it first came from
-RECORD_ORDER = "_tm_record"  # ROW_ORDER of the record that an envelope's row came from: one may give two
-NO_CHANGE = "_tm_no_change"  # true for a record of a feed that changes no row: counted in positions only
+POSITION = "_tm_position"  # of a replayed row in the file from which it first came
+RECORD_ORDER = "_tm_record"  # ROW_ORDER of the record behind an envelope's row; one record may give two rows
+NO_CHANGE = "_tm_no_change"  # true for a record of a feed that changes no row: it only counts for positions
 PROBLEMS = "_tm_problems"  # empty for a good row
-RAW = "_tm_raw"  # of a bad row only: the record as JSON, or the text of a malformed one
+RAW = "_tm_raw"  # of a bad row: the record as JSON, or the text of a malformed record
 PROBLEMS_TYPE = "array<struct<column:string,reason:string,value:string>>"
 IS_BAD = f"size({PROBLEMS}) > 0"
-VALUE_LENGTH = 1000  # of a problem's value; RAW has it whole
+VALUE_LENGTH = 1000  # of the value in a problem; RAW has it in full
 _PROVENANCE = (SOURCE_FILE_HASH, SOURCE_FILE)
 _TECHNICAL_PREFIX = "_tm_"
 _NAMES_SHOWN, _NAME_SHOWN = 30, 60
-_REPLACEMENT = "\ufffd"  # in the place of bytes that a reader could not decode
+_REPLACEMENT = "\ufffd"  # stands for bytes that a reader could not decode
 _NO_TEXT = "CAST(NULL AS string)"
 
 
@@ -62,11 +59,11 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Needs:
-    """Names in lower case of the columns that must hold a value."""
+    """The columns that must hold a value, in lower case."""
 
     keys: Collection[str]
     values: Collection[str]
-    feed: Feed | None
+    feed: FeedRules | None
 
 
 def conform(
@@ -77,10 +74,10 @@ def conform(
     *,
     required: Collection[str],
     unique_key: Collection[str],
-    feed: Feed | None = None,
+    feed: FeedRules | None = None,
 ) -> Conformed:
-    """`required` columns, like those with a `required` rule, must exist and hold a value in every row; in
-    those of a `feed` in every row where the event says so."""
+    """`required` columns, like those with a `required` rule, must exist and hold a value in every row; with a
+    `feed`, in every row whose event needs it."""
     rules = _with_operation_as_text(rules, feed) if feed else rules
     check_patterns(frame, rules)
     types = {field.name: field.dataType for field in frame.schema.fields}
@@ -103,8 +100,8 @@ def conform(
 # 1. match
 
 
-def _with_operation_as_text(rules: Sequence[ColumnConfig], feed: Feed) -> list[ColumnConfig]:
-    """Codes are compared as text, also where they are numbers."""
+def _with_operation_as_text(rules: Sequence[ColumnConfig], feed: FeedRules) -> list[ColumnConfig]:
+    """Operation codes are compared as text, even if they are numbers."""
     wanted = feed.operation_column
     text = {"type": "string", "format": None}
     changed = [r.model_copy(update=text) if r.name.casefold() == wanted.casefold() else r for r in rules]
@@ -124,7 +121,7 @@ def _match(
         targets += [_target(field, rule, table) for rule in matching or (None,)]
     for missing in (rule for left in by_source.values() for rule in left):
         targets.append(_absent(missing, table))
-    if not source.fields and table:  # an empty file: no rows, and the table's columns
+    if not source.fields and table:  # an empty file has no rows, and the table's columns
         named = [*table.columns, *(Column(c, "string") for c in changes if table.column(c) is None)]
         held = {target.column.name.casefold() for target in targets}
         rest = [c for c in named if c.name.casefold() not in held and not is_provenance(c.name)]
@@ -157,28 +154,30 @@ def _wanted_type(rule: ColumnConfig | None, existing: Column | None, source: t.D
         return declared_type(rule.name, rule.type)
     if existing and existing.type.casefold() != source.simpleString().casefold():
         try:
-            return parse_type(existing.type)
+            return data_type(existing.type)
         except ValueError as problem:
             raise TypeConflict(
-                f"column {existing.name}: the table has the type {existing.type}, the source "
-                f"{source.simpleString()}, and there is no cast between them ({problem})",
+                f"column {existing.name} is {source.simpleString()} in the source and {existing.type} in the "
+                f"table: {problem}",
                 hint="write this column by a transform, or leave it out",
             ) from None
     return _not_void(source)
 
 
 def _not_void(found: t.DataType) -> t.DataType:
-    """A column that held only NULLs when its type was guessed; no table has that type."""
+    """A column with nothing but NULL has no type, and no table has a column without one: it becomes
+    string."""
     return t.StringType() if isinstance(found, t.NullType) else found
 
 
 def _conflict(field: t.StructField, wanted: t.DataType, no: NoCast, *, declared: bool) -> TypeConflict:
     given, target = field.dataType.simpleString(), wanted.simpleString()
     where = f" (at {no.path})" if no.path else ""
-    whose = "its rule declares" if declared else "the table has"
+    whose = "its rule" if declared else "the table"
     return TypeConflict(
-        f"column {field.name}: the source has {given}, {whose} {target}, and no {given} is a {target}{where}",
-        hint=f"change the rule's type under `columns`, or load {field.name} into a column of another name",
+        f"column {field.name} is {given} in the source and {target} in {whose}, and there is no lossless cast"
+        f"{where}",
+        hint=f"change the type under `columns`, or load {field.name} into a column of another name",
         facts={"column": field.name, "source_type": given, "target_type": target},
     )
 
@@ -191,7 +190,7 @@ def _check_names(targets: Sequence[_Target]) -> None:
             raise ConfigError(
                 f"columns {first.source or first.column.name} and {target.source or name} "
                 f"would both become {name}",
-                hint="give one of them another name by a rule under `columns`: {from: …, name: …}",
+                hint="rename one of them by a rule under `columns`: {from: …, name: …}",
             )
         seen[name.casefold()] = target
         if problem := _name_problem(name):
@@ -204,9 +203,9 @@ def _check_names(targets: Sequence[_Target]) -> None:
 
 def _name_problem(name: str) -> str:
     if not name:
-        return "a column needs a name"
+        return "it has no name"
     if name.casefold().startswith(_TECHNICAL_PREFIX):
-        return f"names that begin with {_TECHNICAL_PREFIX} are Tallymark's own"
+        return f"names that begin with {_TECHNICAL_PREFIX} are reserved"
     if is_provenance(name):
         return "Tallymark writes a provenance column of this name"
     return ""
@@ -219,16 +218,17 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
         if name.casefold() in held:
             continue
         rule = next((x.rule for x in targets if x.column.name.casefold() == name.casefold()), None)
-        looked_for = rule.source or rule.name if rule else name
+        source_name = rule.source or rule.name if rule else name
         spelling = {field.casefold(): field for field in source.names}
-        known = [field[:_NAME_SHOWN] for field in source.names[:_NAMES_SHOWN]]  # a binary file has odd ones
-        near = [spelling[n] for n in difflib.get_close_matches(looked_for.casefold(), spelling, n=3)]
-        has = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known) or 'none'}."
+        known = [field[:_NAME_SHOWN] for field in source.names[:_NAMES_SHOWN]]  # a binary file has long names
+        close = [spelling[n] for n in difflib.get_close_matches(source_name.casefold(), spelling, n=3)]
+        has = f"did you mean {' or '.join(close)}?" if close else f"it has {', '.join(known) or 'none'}."
         if len(known) == 1 and (separator := next((c for c in ";\t|" if c in known[0]), None)):
             has += f" Is it separated by {separator!r}? Then set source.options: {{sep: {separator!r}}}."
         raise CheckError(
-            f"column {name} is required, but the source has no column {looked_for}",
-            hint=f"{has} A rule under `columns` renames: {{from: {near[0] if near else '…'}, name: {name}}}",
+            f"column {name} is required, but the source has no column {source_name}",
+            hint=f"{has} Rename it by a rule under `columns`: "
+            f"{{from: {close[0] if close else '…'}, name: {name}}}",
             facts={"column": name, "source_columns": known},
         )
 
@@ -237,7 +237,7 @@ def _check_present(targets: Sequence[_Target], needed: Sequence[str], source: t.
 
 
 def _judged(frame: DataFrame, source: t.StructType, targets: Sequence[_Target], needs: _Needs) -> DataFrame:
-    """One projection after another, so that each value is cast once and each reason found once; Spark
+    """One projection after another, so that each value is cast once and each reason is computed once; Spark
     runs them in one stage."""
     typed = [f"_tm_typed_{at}" for at in range(len(targets))]
     present = set(frame.columns)
@@ -278,7 +278,7 @@ def _value(target: _Target) -> Sql:
 
 
 def _problems(reasons: Mapping[str, _Target]) -> Sql:
-    """The array is built for bad rows only: good ones cost the look at their reasons."""
+    """The array is built only for bad rows: a good row costs no more than a test of its reasons."""
     undecodable = f"contains({CORRUPT}, {literal(_REPLACEMENT)})"
     malformed = f"CASE WHEN {undecodable} THEN 'not valid UTF-8' ELSE 'malformed record' END"
     judged = f"WHEN {CORRUPT} IS NOT NULL THEN array({_problem('', malformed, CORRUPT)})"
@@ -297,7 +297,7 @@ def _found(target: _Target, reason: Sql) -> Sql:
     return _problem(target.column.name, reason, f"CAST({value} AS string)")
 
 
-def _operation(targets: Sequence[_Target], typed: Sequence[str], feed: Feed | None) -> Sql | None:
+def _operation(targets: Sequence[_Target], typed: Sequence[str], feed: FeedRules | None) -> Sql | None:
     wanted = feed.operation_column.casefold() if feed else None
     found = (n for x, n in zip(targets, typed, strict=True) if x.column.name.casefold() == wanted)
     return next(found, None)

@@ -1,4 +1,4 @@
-"""Turns the `quality` rules of a pipeline into gates for one plan: its columns, its types, its time. Pure."""
+"""From the `quality` rules of a pipeline to gates for one plan: its columns, types and time. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTABLE = (*_NUMBERS, "string", "boolean", "date")
 
 @dataclass(frozen=True)
 class Quality:
-    """What a pipeline declares about its table."""
+    """The quality rules and tests that a pipeline declares."""
 
     rules: QualityConfig = field(default_factory=QualityConfig)
     tests: tuple[QualityTest, ...] = ()
@@ -35,7 +35,7 @@ class Quality:
 
 
 def rule_gates(quality: Quality, plan: Plan) -> list[Gate]:
-    """Raises ConfigError for columns that the table will not have, or that are of another kind."""
+    """Raises ConfigError for a column that the table will not have, or whose type the rule is not for."""
     return list(_Rules(quality, plan.columns, plan.as_of).gates())
 
 
@@ -58,10 +58,10 @@ class _Rules:
             columns = [self._column("unique_keys", name) for name in key]
             yield self._gate("unique_keys", _repeated(columns), key_name(key))
         for name, limits in rules.numeric_ranges.items():
-            column = self._column("numeric_ranges", name, name, kinds=_NUMBERS, meant="a number")
+            column = self._column("numeric_ranges", name, name, kinds=_NUMBERS, meant="numbers")
             yield self._gate("numeric_ranges", RowCheck(_outside(column, limits)), name)
         for name, values in rules.accepted_values.items():
-            meant = "a text, a number, a date or true and false"
+            meant = "strings, numbers, dates and booleans"
             column = self._column("accepted_values", name, name, kinds=_LISTABLE, meant=meant)
             yield self._gate("accepted_values", self._not_among(column, values), name)
         if rules.freshness is not None:
@@ -80,8 +80,8 @@ class _Rules:
             hint = did_you_mean(name, names) or f"it will have {listed(names, 'and')}"
             raise self._wrong((kind, *below), f"the table has no column {name}", hint)
         if kinds and found.type.partition("(")[0] not in kinds:
-            message = f"column {found.name} is of type {found.type}, and this rule is for {meant}"
-            raise self._wrong((kind, *below), message, "give the column a type in `columns`")
+            message = f"column {found.name} is of type {found.type}; this rule is for {meant}"
+            raise self._wrong((kind, *below), message, "set the type of the column under `columns`")
         return found
 
     def _wrong(self, path: KeyPath, message: str, hint: str) -> ConfigError:
@@ -109,14 +109,14 @@ class _Rules:
             case str() | int() | float() if kind == "string" and not isinstance(value, bool):
                 return exp.Literal.string(str(value))
             case _:
-                message = f"{value} is no value of column {column.name}, which is of type {column.type}"
-                hint = "write it as a value of that type, in quotes for a text"
+                message = f"{value} is not a {column.type}, the type of column {column.name}"
+                hint = "write a value of that type; strings go in quotes"
                 raise self._wrong(("accepted_values", column.name), message, hint)
 
     def _stale(self) -> MeasureCheck:
         rule = self.quality.rules.freshness
         assert rule is not None  # noqa: S101
-        column = self._column("freshness", rule.column, kinds=_TIMES, meant="a time or a date")
+        column = self._column("freshness", rule.column, kinds=_TIMES, meant="timestamps and dates")
         try:
             oldest = (self.as_of - rule.max_age_value).astimezone(UTC)
         except OverflowError:
@@ -138,7 +138,7 @@ def _min_rows(least: int) -> MeasureCheck:
 
 
 def _repeated(columns: Sequence[Column]) -> QueryCheck:
-    """A key with a NULL in it is no key: `required_non_null` is the rule for that."""
+    """A key with NULL in it is not counted: `required_non_null` is the rule for that."""
     values = [_value(column) for column in columns]
     filled = exp.and_(*(exp.Is(this=value.copy(), expression=exp.null()).not_() for value in values))
     copies = exp.Count(this=exp.Star())
@@ -161,14 +161,14 @@ def _compared(how: type[exp.Binary], column: Column, limit: int | float) -> exp.
 
 
 def _ordered(value: exp.Expr, column: Column) -> exp.Expr:
-    """Engines that keep decimals as texts must be told that these are numbers."""
+    """Engines that store decimals as text must compare them as numbers."""
     if not column.type.startswith("decimal"):
         return value
     return exp.Anonymous(this=ORDERED, expressions=[value, exp.Literal.string(column.type)])
 
 
 def _number(number: int | float) -> exp.Expr:
-    """With all its digits and without an exponent, so that engines read a decimal and not a float."""
+    """With all digits and no exponent, so that engines read a decimal and not a float."""
     return exp.Literal(this=format(Decimal(str(number)), "f"), is_string=False)
 
 

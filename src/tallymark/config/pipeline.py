@@ -11,7 +11,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from tallymark.config.change_feed import CdcConfig
 from tallymark.config.names import ColumnName, Names, first_repeated
 from tallymark.config.quality import QualityConfig
-from tallymark.config.spark_types import check_type
 from tallymark.config.template_vars import TemplateVars
 from tallymark.model.section import Section
 from tallymark.model.settings import (
@@ -21,6 +20,7 @@ from tallymark.model.settings import (
     SchemaEvolution,
     Strategy,
 )
+from tallymark.model.types import parse_type
 
 
 class Format(StrEnum):
@@ -114,7 +114,13 @@ class ColumnConfig(Section):
     @field_validator("type")
     @classmethod
     def _known_type(cls, text: str | None) -> str | None:
-        return text if text is None else check_type(text)
+        if text is None:
+            return None
+        if text.count("(") != text.count(")") or text.count("<") != text.count(">"):
+            # Inside { } YAML ends a value at a comma.
+            raise ValueError('has an unclosed bracket; inside { } write it in quotes: "decimal(12,2)"')
+        parse_type(text)
+        return text
 
 
 _UNITS = {"": 1, "b": 1} | {

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import Conformed, conform
-from tallymark.checks.feed import Feed
+from tallymark.checks.rules import FeedRules
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import Prepared
 from tallymark.errors import (
@@ -290,7 +290,7 @@ def _conformed(job: Job, batch: Batch, source: SourceFrame, current: TableShape 
         _to_conform_to(settings, current),
         required=(dated,) if dated else (),
         unique_key=settings.unique_key,
-        feed=Feed.of(settings),
+        feed=FeedRules.of(settings),
     )
     # Without `provenance` these columns are only not written: bad rows are told by their file all the same.
     ingested_at = F.expr(f"CAST({exact_timestamp(batch.as_of)} AS timestamp)")

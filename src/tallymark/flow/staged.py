@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
-from tallymark.checks.collect import fits_driver
 from tallymark.checks.conform import Conformed
-from tallymark.checks.split import Checked
+from tallymark.checks.split import Checked, fits_driver
 from tallymark.destinations.contract import Prepared, takes_arrow
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch, BatchKind

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import PROBLEMS, Conformed, conform
-from tallymark.checks.feed import Feed
+from tallymark.checks.rules import FeedRules
 from tallymark.config.pipeline import ColumnConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
@@ -51,7 +51,7 @@ def conformed() -> Callable[..., Conformed]:
         table: TableShape | None = None,
         required: Sequence[str] = (),
         unique_key: Sequence[str] = (),
-        feed: Feed | None = None,
+        feed: FeedRules | None = None,
     ) -> Conformed:
         return conform(
             frame, columns_of(frame), rules, table, required=required, unique_key=unique_key, feed=feed

@@ -113,6 +113,10 @@ FORMATS = "csv, ndjson, json, parquet, orc, avro, xml, text, excel or fixed_widt
             "2: columns[0].type: array needs its parts, such as array<bigint>",
         ),
         (
+            "columns: [{name: a, type: 'struct<b:decimal(40,2)>'}]",
+            "2: columns[0].type: a decimal has a precision from 1 to 38, and its scale is not larger than that",
+        ),
+        (
             "columns: [{name: a, type: varchar}]",
             "2: columns[0].type: varchar needs a length; use string, or varchar(20)",
         ),

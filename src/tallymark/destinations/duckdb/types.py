@@ -6,9 +6,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tallymark.destinations.warehouse.engine import quoted
-from tallymark.destinations.warehouse.types import SparkType, parse_type
 from tallymark.errors import Unsupported
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import ArrayOf, MapOf, Primitive, SparkType, StructOf, stored_type
 
 _NATIVE = {
     "boolean": "BOOLEAN",
@@ -56,7 +56,7 @@ _KIND = "kind"  # of a struct's field, in sqlglot
 
 def native_type(spark_type: str) -> str:
     """Raises Unsupported for what cannot be stored without loss."""
-    return _native(parse_type(spark_type), spark_type)
+    return _native(stored_type(spark_type), spark_type)
 
 
 def exported_type(spark_type: str) -> str:
@@ -65,18 +65,17 @@ def exported_type(spark_type: str) -> str:
 
 
 def _native(parsed: SparkType, whole: str) -> str:
-    parts = [(name, _native(inner, whole)) for name, inner in parsed.fields]
-    match parsed.name:
-        case "decimal":
-            return f"DECIMAL({parsed.sizes[0]},{parsed.sizes[1]})"
-        case "struct" if parts:
-            return f"STRUCT({', '.join(f'{quoted(name)} {native}' for name, native in parts)})"
-        case "array":
-            return f"{parts[0][1]}[]"
-        case "map":
-            return f"MAP({parts[0][1]}, {parts[1][1]})"
-        case flat if flat in _NATIVE:
-            return _NATIVE[flat]
+    match parsed:
+        case Primitive(name="decimal", sizes=(precision, scale)):
+            return f"DECIMAL({precision},{scale})"
+        case StructOf(members=members):
+            return f"STRUCT({', '.join(f'{quoted(m.name)} {_native(m.type, whole)}' for m in members)})"
+        case ArrayOf(element=element):
+            return f"{_native(element, whole)}[]"
+        case MapOf(key=key, value=value):
+            return f"MAP({_native(key, whole)}, {_native(value, whole)})"
+        case flat if flat.family in _NATIVE:
+            return _NATIVE[flat.family]
         case _:
             raise Unsupported(f"DuckDB has no type for {whole}", hint="cast the column in `columns`")
 

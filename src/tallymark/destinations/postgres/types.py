@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from tallymark.destinations.warehouse.types import parse_type
 from tallymark.errors import Unsupported
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import Primitive, is_nested, stored_type
 
 _NATIVE = {
     "boolean": "boolean",
@@ -31,14 +31,15 @@ _SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("v
 
 
 def native_type(spark_type: str) -> str:
-    parsed = parse_type(spark_type)
-    if parsed.is_nested:
-        return _NATIVE[JSON_TYPE]
-    if parsed.name == "decimal":
-        return f"numeric({parsed.sizes[0]},{parsed.sizes[1]})"
-    if parsed.name not in _NATIVE:
-        raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
-    return _NATIVE[parsed.name]
+    match stored_type(spark_type):
+        case Primitive(name="decimal", sizes=(precision, scale)):
+            return f"numeric({precision},{scale})"
+        case nested if is_nested(nested):
+            return _NATIVE[JSON_TYPE]
+        case flat if flat.family in _NATIVE:
+            return _NATIVE[flat.family]
+        case _:
+            raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
 
 
 def spark_type(native: str) -> str:

@@ -37,9 +37,9 @@ from tallymark.destinations.warehouse.engine import (
 )
 from tallymark.destinations.warehouse.file import refuse_no_place
 from tallymark.destinations.warehouse.parquet import ROWS_AT_ONCE, write_rows
-from tallymark.destinations.warehouse.types import parse_type
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import Primitive, is_nested, stored_type
 
 OLDEST = (3, 35, 0)  # UPDATE … FROM and RETURNING came before, ALTER TABLE … DROP COLUMN with it
 _DECIMAL_ORDER = "tm_decimal"
@@ -139,14 +139,15 @@ class SqliteEngine:
             )
 
     def native_type(self, spark_type: str) -> str:
-        parsed = parse_type(spark_type)
-        if parsed.is_nested:
-            return _NATIVE[JSON_TYPE]
-        if parsed.name == "decimal":
-            return f"DECIMAL_TEXT({parsed.sizes[0]},{parsed.sizes[1]})"
-        if parsed.name not in _NATIVE:
-            raise Unsupported(f"SQLite has no type for {spark_type}", hint="cast the column in `columns`")
-        return _NATIVE[parsed.name]
+        match stored_type(spark_type):
+            case Primitive(name="decimal", sizes=(precision, scale)):
+                return f"DECIMAL_TEXT({precision},{scale})"
+            case nested if is_nested(nested):
+                return _NATIVE[JSON_TYPE]
+            case flat if flat.family in _NATIVE:
+                return _NATIVE[flat.family]
+            case _:
+                raise Unsupported(f"SQLite has no type for {spark_type}", hint="cast the column in `columns`")
 
     def spark_type(self, native: str) -> str:
         declared = " ".join(native.upper().split())

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from tallymark.destinations.warehouse.engine import NativeColumn, Row
-from tallymark.destinations.warehouse.types import parse_type
 from tallymark.destinations.warehouse.values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import stored_type
 
 
 def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
@@ -51,7 +51,7 @@ def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
 def python_value(value: Any, spark_type: str) -> object:
     if value is None:
         return None
-    match parse_type(spark_type).name:
+    match stored_type(spark_type).family:
         case "decimal":
             return Decimal(str(value))
         case "boolean":
@@ -70,7 +70,7 @@ def python_value(value: Any, spark_type: str) -> object:
 
 def for_arrow(values: Sequence[Any], column: NativeColumn) -> Sequence[object]:
     """Values as Arrow takes them for the column's type. In a table of others any value may be anywhere."""
-    read = _READERS.get(parse_type(column.spark).name)
+    read = _READERS.get(stored_type(column.spark).family)
     return values if read is None else [None if value is None else read(value) for value in values]
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tallymark.destinations.warehouse.engine import NativeColumn, Row
-from tallymark.destinations.warehouse.types import parse_type
 from tallymark.errors import DestinationError
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import Primitive, stored_type
 
 ROWS_AT_ONCE = 50_000
 
@@ -56,8 +56,11 @@ def write_rows(
 
 
 def _arrow_type(spark: str) -> pa.DataType:
-    parsed = parse_type(spark)
-    return pa.decimal128(*parsed.sizes) if parsed.name == "decimal" else _ARROW[parsed.name]
+    match stored_type(spark):
+        case Primitive(name="decimal", sizes=sizes):
+            return pa.decimal128(*sizes)
+        case other:
+            return _ARROW[other.family]
 
 
 def _array(values: Sequence[object], column: NativeColumn, for_arrow: Reader) -> pa.Array:

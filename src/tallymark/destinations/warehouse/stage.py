@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tallymark.destinations.warehouse.types import parse_type
 from tallymark.model.plan import POSITION, TECHNICAL_COLUMNS, Plan
 from tallymark.model.sql_text import quoted
 from tallymark.model.table import JSON_TYPE, Column
+from tallymark.model.types import is_nested, stored_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,8 +50,8 @@ def _in_order(value: str, given: str) -> str:
 def _converted(value: str, given: str, wanted: str) -> str:
     if wanted == JSON_TYPE:
         # Without the option a field that is NULL would vanish, and with it the difference to a missing one.
-        is_nested = parse_type(given).is_nested
-        return f"to_json({value}, map('ignoreNullFields', 'false'))" if is_nested else value
+        as_json = f"to_json({value}, map('ignoreNullFields', 'false'))"
+        return as_json if is_nested(stored_type(given)) else value
     return f"CAST({value} AS {'string' if wanted == 'void' else wanted})"
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.conform import PROBLEMS, Conformed
-from tallymark.checks.feed import Feed
+from tallymark.checks.rules import FeedRules
 from tallymark.config.pipeline import ColumnConfig, PipelineConfig
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
@@ -20,7 +20,7 @@ Conform = Callable[..., Conformed]
 SCHEMA = "id string, op string, lsn string, name string"
 
 
-def feed(**cdc: object) -> Feed:
+def feed(**cdc: object) -> FeedRules:
     config = PipelineConfig.model_validate(
         {
             "source": {"files": "x"},
@@ -30,7 +30,7 @@ def feed(**cdc: object) -> Feed:
             "cdc": {"sequence_by": "lsn", "operations": {"truncate": ["T"]}, **cdc},
         }
     )
-    made = Feed.of(config.merge_settings())
+    made = FeedRules.of(config.merge_settings())
     assert made is not None
     return made
 
@@ -42,7 +42,7 @@ def reasons(made: Conformed) -> list[list[tuple[str, str]]]:
 
 def test_other_strategies_are_no_feed() -> None:
     config = PipelineConfig.model_validate({"source": {"files": "x"}, "cdc": {}})
-    assert Feed.of(config.merge_settings()) is None
+    assert FeedRules.of(config.merge_settings()) is None
 
 
 def test_each_operation_needs_its_own(spark: SparkSession, source: Source, conformed: Conform) -> None:
