@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from shop import ORDERS, DatabaseShop, csv
 
-from tallymark.checks import collect
+from tallymark.checks import split
 from tallymark.flow import staged
 
 
@@ -68,7 +68,7 @@ def test_a_large_batch_gives_the_same(shop: DatabaseShop, tmp_path: Path, spark:
     other.pipeline("silver.orders", ORDERS)
     other.drop("orders/1.csv", rows)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(collect, "MOST_BYTES", 0)
+        patched.setattr(split, "MOST_BYTES", 0)
         large = other.load().counts
     assert small == large
     wanted = ("order_id", "status", "amount", "_source_file_hash")
@@ -87,7 +87,7 @@ def test_packed_files_count_for_what_may_be_in_them(tmp_path: Path) -> None:
     from tallymark.model.batch import SourceFile
 
     def fits(name: str, size: int) -> bool:
-        return collect.fits_driver([SourceFile(name, size, 0, "h")])
+        return split.fits_driver([SourceFile(name, size, 0, "h")])
 
     assert fits("a.csv", 64 << 20)
     assert not fits("a.csv", (64 << 20) + 1)
