@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tallymark.config.effective import Setting, effective_settings
+from tallymark.config.effective import effective_settings
 from tallymark.config.load import LoadedProject, find_project, load_project
 from tallymark.config.scaffold import scaffold_project
 from tallymark.config.schema import schemas as config_schemas
@@ -30,10 +30,10 @@ from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
-from tallymark.model.graph import GraphNode
-from tallymark.model.lineage import PipelineLineage
+from tallymark.model.graph import GraphNode, PipelineLineage
 from tallymark.model.report import (
     BatchRecord,
+    EffectiveSetting,
     Event,
     Finding,
     PipelineReport,
@@ -166,7 +166,7 @@ class Project:
         """A destination of the project by its name, else the default one: for `tm.merge` and `tm.plan`."""
         return named_destination(self._project, name)
 
-    def settings(self, pipeline: str) -> tuple[Setting, ...]:
+    def settings(self, pipeline: str) -> tuple[EffectiveSetting, ...]:
         """The settings that hold for a pipeline, and where each came from. Starts no Spark."""
         return effective_settings(self._project, self._project.pipelines[self._one(pipeline)])
 

@@ -1,4 +1,4 @@
-"""What a command gives back: the same facts as data for `--json` and as blocks for people."""
+"""What a command returns: the same facts as a result for `--json` and as blocks of text for people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Line:
 class Grid:
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    numbers: frozenset[str] = frozenset()  # headers of the columns that are right-aligned
+    numbers: frozenset[str] = frozenset()  # headers of the right-aligned columns
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Answer:
     blocks: tuple[Block, ...] = ()
     failure: Failure | None = None
     exit_code: int = ALL_GOOD
-    on_stderr: bool = False  # a refusal is no result: it must not end up in a file of results
+    on_stderr: bool = False  # true for a refusal, which must not end up in a file of results
 
     @property
     def ok(self) -> bool:

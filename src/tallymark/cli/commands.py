@@ -1,20 +1,20 @@
-"""The commands. Each asks the library and hands its answer to `output`."""
+"""The commands. Each calls the library and passes the report to `output`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tallymark import __version__
-from tallymark.cli import failure, initialise, output, quarantine
-from tallymark.cli.arguments import Options
-from tallymark.cli.blocks import Answer
-from tallymark.cli.opening import open_project, options_of
-from tallymark.cli.parameters import (
+from tallymark.cli import failure, initialise, output, progress
+from tallymark.cli.arguments import (
     EVERYWHERE,
     AllowDeletes,
+    CommonOptions,
     FullRefresh,
     OnePipeline,
     OptionalPipeline,
@@ -22,29 +22,48 @@ from tallymark.cli.parameters import (
     Since,
     Until,
     app_options,
+    common_options,
     load_options,
 )
+from tallymark.cli.blocks import Answer
+
+if TYPE_CHECKING:
+    from tallymark.project import Project
+
+SHOWN_ROWS = 100
+EXPORTED_ROWS = 1_000_000
 
 app = typer.Typer(
     name="tallymark",
     help="Load files into lakehouse tables, exactly once.",
-    epilog="Exit codes: 0 all good, 1 a load failed, 2 wrong use or configuration.",
+    epilog="Exit codes: 0 success, 1 a load failed, 2 wrong use or configuration.",
     invoke_without_command=True,
     **app_options(),
 )
-app.add_typer(quarantine.app, name="quarantine")
+quarantine = typer.Typer(help="List bad rows, load them again or drop them.", **app_options())
+app.add_typer(quarantine, name="quarantine")
 app.command(name="init", epilog=EVERYWHERE)(initialise.init)
+
+
+@contextmanager
+def open_project(context: typer.Context) -> Iterator[Project]:
+    """The project of a command. Its progress goes to stderr."""
+    from tallymark.project import Project
+
+    options = common_options(context)
+    with progress.shown(options.verbose) as on_event, Project(options.project, on_event=on_event) as project:
+        yield project
 
 
 @app.callback()
 def common(
     context: typer.Context,
-    project: Annotated[Path, typer.Option(metavar="DIR", help="Folder with tallymark.yaml.")] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    project: Annotated[Path, typer.Option(metavar="DIR", help="The folder with tallymark.yaml.")] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log and tracebacks on stderr.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> Answer | None:
-    context.obj = Options(project, as_json, verbose)
+    context.obj = CommonOptions(project, as_json, verbose)
     if context.invoked_subcommand is not None:
         return None
     return output.version(__version__) if version else failure.no_command(context.get_help())
@@ -59,7 +78,7 @@ def run(
     since: Since = None,
     until: Until = None,
 ) -> Answer:
-    """Load what is new, exactly once. Or ask named transforms for rows again."""
+    """Load new content exactly once, or query named transforms again."""
     options = load_options(pipelines, allow_deletes, full_refresh, since, until)
     with open_project(context) as project:
         return output.run(project.run(*pipelines or (), **options))
@@ -69,14 +88,14 @@ def run(
 def plan(
     context: typer.Context,
     pipelines: Pipelines = None,
-    sql: Annotated[bool, typer.Option("--sql", help="Show the query that decides.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Show the query that labels the rows.")] = False,
     samples: Annotated[int, typer.Option(min=0, metavar="N", help="Sample rows per table.")] = 10,
     allow_deletes: AllowDeletes = False,
     full_refresh: FullRefresh = False,
     since: Since = None,
     until: Until = None,
 ) -> Answer:
-    """Say what the next load would do, row by row. Writes nothing."""
+    """Show what the next load would do, row by row. Writes nothing."""
     options = load_options(pipelines, allow_deletes, full_refresh, since, until)
     with open_project(context) as project:
         return output.plan(project.plan(*pipelines or (), samples=samples, **options), with_sql=sql)
@@ -86,17 +105,17 @@ def plan(
 def preview(
     context: typer.Context,
     pipeline: OnePipeline,
-    rows: Annotated[int, typer.Option(min=0, metavar="N", help="How many rows to show.")] = 20,
+    rows: Annotated[int, typer.Option(min=0, metavar="N", help="Rows to show.")] = 20,
     explain: Annotated[bool, typer.Option("--explain", help="Show Spark's plan of the query.")] = False,
 ) -> Answer:
-    """Show what a pipeline's query or files give now: SQL, schema, first rows. Writes nothing."""
+    """Show what a pipeline's query or files return now: SQL, schema, first rows. Writes nothing."""
     with open_project(context) as project:
         return output.preview(project.preview(pipeline, rows), with_plan=explain)
 
 
 @app.command(epilog=EVERYWHERE)
 def status(context: typer.Context) -> Answer:
-    """Show every pipeline: its files, its last commit, what needs repair."""
+    """Show every pipeline: its files, its last commit and what needs attention."""
     with open_project(context) as project:
         return output.status(project.status())
 
@@ -105,7 +124,7 @@ def status(context: typer.Context) -> Answer:
 def history(
     context: typer.Context,
     pipeline: OptionalPipeline = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many batches.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Batches to show.")] = 20,
 ) -> Answer:
     """Show the latest batches and what each of them did."""
     with open_project(context) as project:
@@ -116,18 +135,16 @@ def history(
 def requeue(
     context: typer.Context,
     pipeline: OnePipeline,
-    file: Annotated[
-        list[str] | None, typer.Option(help="Only this file; may be given several times.")
-    ] = None,
+    file: Annotated[list[str] | None, typer.Option(help="Only this file. Can be repeated.")] = None,
 ) -> Answer:
-    """Let the next run try failed files again."""
+    """Let the next run retry failed files."""
     with open_project(context) as project:
         return output.requeue(pipeline, project.requeue(pipeline, file or None))
 
 
 @app.command(epilog=EVERYWHERE)
 def recover(context: typer.Context, pipelines: Pipelines = None) -> Answer:
-    """Settle what a dead worker left open, and rebuild lost records. Loads nothing."""
+    """Settle the batches that a dead worker left open and rebuild lost records. Loads nothing."""
     with open_project(context) as project:
         return output.recover(project.recover(*pipelines or ()))
 
@@ -137,11 +154,13 @@ def graph(
     context: typer.Context,
     pipelines: Pipelines = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid diagram.")] = False,
-    columns: Annotated[bool, typer.Option("--columns", help="Which column is made of which.")] = False,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="Show which columns each column is computed from.")
+    ] = False,
 ) -> Answer:
-    """Show which pipeline reads which, in the order in which they run."""
+    """Show which pipelines read which, in the order in which they run."""
     if mermaid and columns:
-        raise typer.BadParameter("--mermaid draws pipelines, not --columns: choose one")
+        raise typer.BadParameter("--mermaid draws pipelines only: use it without --columns")
     with open_project(context) as project:
         if columns:
             return output.lineage(project.lineage(*pipelines or ()))
@@ -150,17 +169,17 @@ def graph(
 
 @app.command(epilog=EVERYWHERE)
 def config(context: typer.Context, pipeline: OnePipeline) -> Answer:
-    """Show the settings that hold for a pipeline, and where each came from."""
+    """Show the effective settings of a pipeline and where each one comes from."""
     with open_project(context) as project:
         return output.settings(pipeline, project.settings(pipeline))
 
 
 @app.command(epilog=EVERYWHERE)
 def validate(context: typer.Context) -> Answer:
-    """Check the configuration. Starts no Spark."""
+    """Check the configuration. Does not start Spark."""
     from tallymark import project as front_door
 
-    return output.validate(front_door.validate(options_of(context).project))
+    return output.validate(front_door.validate(common_options(context).project))
 
 
 @app.command(epilog=EVERYWHERE)
@@ -172,18 +191,20 @@ def doctor(context: typer.Context) -> Answer:
 
 @app.command(epilog=EVERYWHERE)
 def prepare(context: typer.Context) -> Answer:
-    """Fetch Spark's JARs and keep Java's classes in a file, so that later starts are faster."""
+    """Download Spark's JARs and archive Java's classes, so that Spark starts faster."""
     with open_project(context) as project:
         return output.prepare(project.prepare())
 
 
 @app.command(epilog=EVERYWHERE)
 def schema(
-    write: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write one file per schema.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write each schema to a file in this folder.")
+    ] = None,
 ) -> Answer:
     """Print the JSON Schemas of the configuration files, for editors."""
     from tallymark import project as front_door
-    from tallymark.cli.files import write_text
+    from tallymark.cli.exports import write_text
     from tallymark.config.schema import schema_text
 
     schemas = front_door.schemas()
@@ -191,3 +212,59 @@ def schema(
         return output.schema(schemas, ())
     written = [write_text(write / name, schema_text(content)) for name, content in schemas.items()]
     return output.schema(schemas, written)
+
+
+OptionalBatch = Annotated[
+    str | None, typer.Argument(metavar="BATCH", help="A batch from `quarantine list`. Default: all.")
+]
+
+
+@quarantine.command("list", epilog=EVERYWHERE)
+def list_quarantine(context: typer.Context, pipeline: OptionalPipeline = None) -> Answer:
+    """Show which batches have bad rows, and why."""
+    with open_project(context) as project:
+        return output.quarantine_list(project.quarantine_list(pipeline))
+
+
+@quarantine.command("show", epilog=EVERYWHERE)
+def show_quarantine(
+    context: typer.Context,
+    pipeline: OnePipeline,
+    batch: OptionalBatch = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Default: 100, or all rows with --export.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows to a .csv or .ndjson file.")
+    ] = None,
+) -> Answer:
+    """Show bad rows: file, row, column, reason, content."""
+    from tallymark.cli.exports import check_export, export_rows
+
+    if export:
+        check_export(export)
+    most = limit or (EXPORTED_ROWS if export else SHOWN_ROWS)
+    with open_project(context) as project:
+        rows = project.quarantine_show(pipeline, batch, limit=most)
+    return output.quarantine_show(rows, pipeline, most, export_rows(export, rows) if export else None)
+
+
+@quarantine.command("replay", epilog=EVERYWHERE)
+def replay_quarantine(context: typer.Context, pipeline: OnePipeline, batch: OptionalBatch = None) -> Answer:
+    """Load bad rows through the pipeline again, exactly once."""
+    with open_project(context) as project:
+        return output.replay(project.quarantine_replay(pipeline, batch))
+
+
+@quarantine.command("drop", epilog=EVERYWHERE)
+def drop_quarantine(
+    context: typer.Context,
+    pipeline: OnePipeline,
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="A batch from `quarantine list`.")],
+    row_id: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only this row. Can be repeated.")
+    ] = None,
+) -> Answer:
+    """Delete bad rows for good."""
+    with open_project(context) as project:
+        return output.dropped(pipeline, batch, project.quarantine_drop(pipeline, batch, row_id or None))

@@ -1,4 +1,4 @@
-"""From an exception to an answer: code, message, hint and exit code. No traceback reaches the user."""
+"""Turns an exception into an answer: code, message, hint and exit code. The user sees no traceback."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_failure(error: TallymarkError) -> Failure:
 
 
 def failure_blocks(failure: Failure, before: str = "") -> list[Block]:
-    """`before` is an indent, or says whose failure it is."""
+    """`before` is an indent, or names what failed."""
     blocks: list[Block] = [Line(f"{before}error {failure.code}: {failure.message}", Tone.BAD)]
     if failure.hint:
         indent = before if before.isspace() else ""
@@ -49,19 +49,19 @@ def no_command(help_text: str) -> Answer:
 
 
 def interrupted() -> Answer:
-    hint = "run the same command again: what was committed is not applied twice"
+    hint = "run the same command again: committed content is not applied twice"
     return _answer(Failure(INTERRUPT, "interrupted", hint, retry_safe=True), INTERRUPTED)
 
 
 def bug(error: Exception, argv: Sequence[str], project: Path, version: str) -> Answer:
-    log.debug("an unexpected exception", exc_info=error)
+    log.debug("unexpected exception", exc_info=error)
     kind = type(error).__name__
     log_file = _write_crash_log(error, argv, project, version)
-    kept = f"the details are in {log_file}; please report it with that file" if log_file else ""
+    kept = f"details are in {log_file}; please attach this file to a bug report" if log_file else ""
     failure = Failure(
         BUG,
         f"this is a bug in Tallymark: {kind}: {error}",
-        kept or "run again with --verbose and report what it prints",
+        kept or "run again with --verbose and report the output",
         facts={"exception": kind, "log": str(log_file) if log_file else None},
     )
     return _answer(failure, LOAD_FAILED)
@@ -89,7 +89,7 @@ def _write_crash_log(error: Exception, argv: Sequence[str], project: Path, versi
         path = folder / f"tallymark-crash-{now:%Y%m%dT%H%M%S%f}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # "x": in a shared temporary folder, never follow a link that somebody laid there
+            # "x" never follows a link that another user put into a shared temporary folder
             with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(redact(text))
         except OSError:

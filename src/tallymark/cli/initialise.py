@@ -1,4 +1,4 @@
-"""`tallymark init`: asks on a terminal for what the flags leave open."""
+"""`tallymark init`. On a terminal it asks for what the flags leave out."""
 
 from __future__ import annotations
 
@@ -10,37 +10,45 @@ from typing import Annotated
 import typer
 
 from tallymark.cli import output
+from tallymark.cli.arguments import common_options
 from tallymark.cli.blocks import Answer
-from tallymark.cli.opening import options_of
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 
 
 def init(
     context: typer.Context,
-    folder: Annotated[Path | None, typer.Argument(help="Default: the present folder.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of the project; default: the folder's name.")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Default: the current folder.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the project. Default: the name of the folder.")
+    ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", exists=True, dir_okay=False, help="A data file to make a pipeline for."
+            "--from",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Create a pipeline for this data file.",
         ),
     ] = None,
-    pipeline: Annotated[str | None, typer.Option(metavar="NAME", help="Such as silver.orders.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the pipeline, such as silver.orders.")
+    ] = None,
     strategy: Annotated[
-        Strategy | None, typer.Option(help="Default: upsert with a key, append_only without.")
+        Strategy | None, typer.Option(help="Default: upsert with a key, append_only without one.")
     ] = None,
     key: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Unique key; may be given several times.")
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column of the unique key. Can be repeated.")
     ] = None,
 ) -> Answer:
-    """Make a project that runs, or add a pipeline to one."""
+    """Create a project that runs, or add a pipeline to one."""
     from tallymark import project
 
-    root = folder or options_of(context).project
-    exists = _is_project(root, look_above=folder is None)
+    root = folder or common_options(context).project
+    exists = _is_project(root, or_inside_one=folder is None)
     keys = tuple(part.strip() for item in key or () for part in item.split(",") if part.strip())
-    if _may_ask(context):
+    if _can_prompt(context):
         if not exists and name is None:
             name = typer.prompt("Name of the project", default=root.resolve().name)
         if from_file is None:
@@ -53,18 +61,18 @@ def init(
 
     created: list[Path] = []
     if not exists or from_file is None:
-        # The sample would only be in the way of a pipeline for the user's own data.
+        # A user who brings data does not need the sample pipeline.
         created += project.init_project(root, name, with_sample=from_file is None)
     if from_file is not None and pipeline is not None:
         created.append(project.init_pipeline(root, pipeline, from_file, strategy, keys))
     return output.init(root, created, pipeline)
 
 
-def _is_project(root: Path, look_above: bool) -> bool:
+def _is_project(root: Path, or_inside_one: bool) -> bool:
     from tallymark.config.load import find_project
     from tallymark.config.pipelines import PROJECT_FILE
 
-    if not look_above:
+    if not or_inside_one:
         return (root / PROJECT_FILE).is_file()
     try:
         find_project(root)
@@ -73,23 +81,25 @@ def _is_project(root: Path, look_above: bool) -> bool:
     return True
 
 
-def _may_ask(context: typer.Context) -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and not options_of(context).json
+def _can_prompt(context: typer.Context) -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not common_options(context).json
 
 
 def _ask_file() -> Path | None:
-    """Asked again until it exists: a wrong path would only fail later."""
+    """Repeats the question until the file exists: a wrong path would only fail later."""
     while True:
-        text = typer.prompt("A data file to load (empty: none yet)", default="", show_default=False).strip()
+        text = typer.prompt(
+            "A data file to load (leave empty for none)", default="", show_default=False
+        ).strip()
         if not text:
             return None
         if Path(text).is_file():
             return Path(text)
-        typer.echo(f"  there is no file {text}")
+        typer.echo(f"  {text} does not exist")
 
 
 def _ask_key() -> tuple[str, ...]:
-    question = "Columns that identify a row, separated by commas (empty: none)"
+    question = "Columns that identify a row, separated by commas (leave empty for none)"
     text = typer.prompt(question, default="", show_default=False)
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -104,10 +114,8 @@ def _check_flags(
 ) -> None:
     if from_file is None and (pipeline or strategy or keys):
         raise ConfigError(
-            "--pipeline, --strategy and --key describe a pipeline, and --from is missing",
+            "--pipeline, --strategy and --key need --from",
             hint="add --from FILE with a sample of the data",
         )
     if from_file is not None and not pipeline:
-        raise ConfigError(
-            "--from needs a name for the pipeline", hint=f"add --pipeline {_suggested_name(from_file)}"
-        )
+        raise ConfigError("--from needs --pipeline", hint=f"add --pipeline {_suggested_name(from_file)}")

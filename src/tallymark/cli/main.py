@@ -1,4 +1,4 @@
-"""From the command line to an exit code. Everything that goes wrong ends here, in one shape."""
+"""Runs a command and returns its exit code. Every error ends here and leaves in one shape."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
 import typer
 from typer.main import get_command
 
 from tallymark import __version__
-from tallymark.cli import failure, logs, screen
-from tallymark.cli.arguments import command_name, hoist, wants
+from tallymark.cli import failure, progress, screen
+from tallymark.cli.arguments import command_name, has_flag, hoist, project_folder
 from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, Answer
 from tallymark.cli.commands import app
 from tallymark.errors import TallymarkError
@@ -22,9 +21,9 @@ from tallymark.errors import TallymarkError
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = hoist(sys.argv[1:] if argv is None else argv)
-    as_json = wants("--json", args)
+    as_json = has_flag("--json", args)
     try:
-        with logs.on_stderr(wants("--verbose", args)), _own_stdout(as_json) as stdout:
+        with progress.logged(has_flag("--verbose", args)), _own_stdout(as_json) as stdout:
             answer = _answer(args)
             if as_json:
                 _write_document(answer, args, stdout)
@@ -53,26 +52,27 @@ def _answer(args: list[str]) -> Answer:
     except BrokenPipeError:
         raise
     except Exception as error:
-        return failure.bug(error, args, _project_folder(args), __version__)
+        return failure.bug(error, args, project_folder(args), __version__)
     if isinstance(outcome, Answer):
         return outcome
-    # Help and completion print for themselves and give an exit code; so does a Ctrl-C inside typer.
+    # Help and completion print their own text and return an exit code, and so does Ctrl-C inside typer.
     return failure.interrupted() if outcome == INTERRUPTED else Answer(exit_code=outcome or 0)
 
 
 def _write_document(answer: Answer, args: list[str], stdout: TextIO) -> None:
-    from tallymark.cli.document import document
+    from tallymark.model.documents import as_text, document
 
-    stdout.write(document(answer, command_name(args), __version__))
+    content = document(command_name(args), answer.result, answer.failure, ok=answer.ok, version=__version__)
+    stdout.write(as_text(content))
 
 
 @contextmanager
 def _own_stdout(as_json: bool) -> Iterator[TextIO]:
-    """With `--json`, whatever else would print on stdout (a JVM too) prints on stderr, so that stdout
-    holds exactly one document."""
+    """With `--json`, everything else that prints on stdout (a JVM, for example) is sent to stderr, so that
+    stdout holds exactly one document."""
     ours = sys.stdout
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a name in a file must not fail on a terminal's encoding
+        if hasattr(stream, "reconfigure"):  # a file name must not fail on the encoding of a terminal
             stream.reconfigure(errors="backslashreplace")
     if not as_json:
         yield ours
@@ -102,20 +102,11 @@ def _has_descriptor(stream: TextIO, number: int) -> bool:
 
 
 def _forget_stdout() -> None:
-    """The reader is gone, as with `| head`. Python's flush at exit must not complain about it."""
+    """The reader has closed the pipe, as `| head` does. Python's flush at exit must not fail on it."""
     if _has_descriptor(sys.stdout, 1):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.close(nowhere)
-
-
-def _project_folder(args: Sequence[str]) -> Path:
-    for word, following in zip(args, [*args[1:], "."], strict=True):
-        if word == "--project":
-            return Path(following)
-        if word.startswith("--project="):
-            return Path(word.removeprefix("--project="))
-    return Path()
 
 
 if __name__ == "__main__":

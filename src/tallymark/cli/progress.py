@@ -1,7 +1,8 @@
-"""Progress on stderr: a bar per pipeline on a terminal, a line per step elsewhere."""
+"""What stderr shows while a command works: its progress and, with `--verbose`, its log."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -17,10 +18,13 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[["Event"], None]
 
+_QUERY_LOG = "DataFrameQueryContextLogger"
+
 
 @contextmanager
 def shown(verbose: bool) -> Iterator[OnEvent]:
-    """Log lines would tear a live display apart, so `--verbose` gets lines."""
+    """A bar per pipeline on a terminal, a line per step elsewhere. With `--verbose` there are lines only: log
+    lines would break up the bars."""
     if verbose or not is_terminal(sys.stderr):
         yield StepLines(sys.stderr)
         return
@@ -40,7 +44,7 @@ def shown(verbose: bool) -> Iterator[OnEvent]:
 
 
 class StepLines:
-    """Pipelines report from several threads. A counted step gives its first and its last line only."""
+    """Takes events from several threads. A counted step gets two lines: its first and its last."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -59,6 +63,8 @@ class StepLines:
 
 
 class LiveBars:
+    """Takes events from several threads."""
+
     def __init__(self, progress: Progress):
         self._progress = progress
         self._lock = threading.Lock()
@@ -71,3 +77,28 @@ class LiveBars:
                 self._tasks[name] = self._progress.add_task(clean(name), total=None, text="")
             task = self._tasks[name]
         self._progress.update(task, total=event.total, completed=event.done or 0, text=clean(event.text))
+
+
+@contextmanager
+def logged(verbose: bool) -> Iterator[None]:
+    """Sends the log of `tallymark.*` to stderr if `verbose`. Otherwise it is silent, because the reports
+    repeat its warnings. PySpark's log of failed queries is pages of JSON and adds nothing to our errors."""
+    logger = logging.getLogger("tallymark")
+    level = logger.level
+    logging.getLogger(_QUERY_LOG).setLevel(logging.ERROR if verbose else logging.CRITICAL + 1)
+    handler: logging.Handler = logging.NullHandler()
+    if verbose:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_CleanFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _CleanFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record))

@@ -1,4 +1,4 @@
-"""Blocks on a stream: colours and tables on a terminal, plain lines everywhere else."""
+"""Writes blocks to a stream: colors and tables on a terminal, plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def clean(text: str) -> str:
-    """Without secrets, and without control characters: a value from a file must not steer a terminal."""
+    """Hides secrets and escapes control characters: a value from a file must not control the terminal."""
     from tallymark.model.secrets import redact
 
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", redact(text))
@@ -114,8 +114,8 @@ def _rich_table(grid: Grid, width: int) -> Table:
 
 
 def _columns_kept_whole(grid: Grid, width: int) -> frozenset[str]:
-    """A folded name or number is hard to read and to copy. But rather that than one cut off, so where
-    the terminal is too narrow every column may fold."""
+    """A wrapped name or number is hard to read and to copy, but better than one that is cut off: on a narrow
+    terminal every column may wrap."""
     widths = _widths(grid)
     whole = grid.numbers | {grid.headers[0]}
     needed = sum(widths[h] if h in whole else min(widths[h], NARROWEST_TEXT) for h in grid.headers)

@@ -1,10 +1,10 @@
-"""The settings that hold for a pipeline, and where each came from."""
+"""The effective settings of a pipeline, and where each one comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import Enum
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,31 +14,11 @@ from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import PROJECT_FILE, Pipeline
 from tallymark.config.problem import KeyPath, key_text
 from tallymark.config.transform import TRANSFORM_FILES
+from tallymark.model.report import EffectiveSetting, SettingOrigin
 from tallymark.model.secrets import redact
 
 
-class From(StrEnum):
-    ANNOTATION = "annotation"
-    PIPELINE = "config.yaml"
-    PROJECT = PROJECT_FILE
-    DEFAULT = "default"
-
-
-@dataclass(frozen=True)
-class Setting:
-    key: str  # such as guards.max_delete_fraction
-    value: object  # text, numbers, lists and mappings, without secrets
-    origin: From
-    file: str = ""  # empty for a default
-    line: int = 0
-
-    @property
-    def place(self) -> str:
-        """`pipelines/gold/revenue/pipeline.sql:2`, or `default`."""
-        return f"{self.file}:{self.line}" if self.file else str(self.origin)
-
-
-def effective_settings(project: LoadedProject, pipeline: Pipeline) -> tuple[Setting, ...]:
+def effective_settings(project: LoadedProject, pipeline: Pipeline) -> tuple[EffectiveSetting, ...]:
     """Every setting of the pipeline in the order of the reference. Sections that are absent have none."""
     return tuple(_Reader(project, pipeline).settings(pipeline.config, ()))
 
@@ -55,13 +35,13 @@ class _Reader:
     project: LoadedProject
     pipeline: Pipeline
 
-    def settings(self, section: BaseModel, path: KeyPath) -> Iterator[Setting]:
+    def settings(self, section: BaseModel, path: KeyPath) -> Iterator[EffectiveSetting]:
         names = {field.alias or name: name for name, field in type(section).model_fields.items()}
         for key in fields_by_key(type(section)):
             value = getattr(section, names[key])
             yield from self._setting((*path, key), value)
 
-    def _setting(self, path: KeyPath, value: object) -> Iterator[Setting]:
+    def _setting(self, path: KeyPath, value: object) -> Iterator[EffectiveSetting]:
         if path == ("vars",):
             value = self.pipeline.variables
         if value is None and path in {("source",), ("cdc",)}:
@@ -76,17 +56,21 @@ class _Reader:
         else:
             yield self._leaf(path, value)
 
-    def _leaf(self, path: KeyPath, value: object) -> Setting:
+    def _leaf(self, path: KeyPath, value: object) -> EffectiveSetting:
         place = self.pipeline.origins.get(path)
         if place is not None:
-            origin = From.ANNOTATION if Path(place.file).name in TRANSFORM_FILES else From.PIPELINE
-            return Setting(key_text(path), plain(value), origin, place.file, place.line)
+            origin = (
+                SettingOrigin.ANNOTATION
+                if Path(place.file).name in TRANSFORM_FILES
+                else SettingOrigin.PIPELINE
+            )
+            return EffectiveSetting(key_text(path), plain(value), origin, place.file, place.line)
         in_project = path if path[0] == "vars" else _OF_THE_PROJECT.get(path)
         given = self.project.origins.get(in_project) if in_project else None
         held = plain(self._default(path, value))
         if given is None:
-            return Setting(key_text(path), held, From.DEFAULT)
-        return Setting(key_text(path), held, From.PROJECT, PROJECT_FILE, given.line)
+            return EffectiveSetting(key_text(path), held, SettingOrigin.DEFAULT)
+        return EffectiveSetting(key_text(path), held, SettingOrigin.PROJECT, PROJECT_FILE, given.line)
 
     def _default(self, path: KeyPath, value: object) -> object:
         match path:

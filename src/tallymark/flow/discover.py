@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tallymark.errors import UnreadableFile
 from tallymark.flow.job import Job
 from tallymark.flow.offer import look
-from tallymark.model.report import Discovery
+from tallymark.model.report import DeferredInput, Discovery, RepeatedFile
 
 
 @dataclass(frozen=True)
@@ -21,5 +21,11 @@ def discover(job: Job) -> Discovered:
     registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
     job.ledger.forget_vanished(job.task.pipeline, found.vanished)
     return Discovered(
-        Discovery(found.listed, len(registered.new), registered.duplicates, found.waiting), found.unreadable
+        Discovery(
+            found.listed,
+            len(registered.new),
+            tuple(RepeatedFile(*pair) for pair in registered.duplicates),
+            tuple(DeferredInput(*pair) for pair in found.waiting),
+        ),
+        found.unreadable,
     )

@@ -9,7 +9,7 @@ from enum import StrEnum
 from tallymark.model.batch import FileState, SourceFile
 from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Receipt
-from tallymark.model.report import Failure
+from tallymark.model.report import FailedFile, Failure
 
 
 class RunState(StrEnum):
@@ -48,5 +48,5 @@ class PipelineSummary:
     batches: int  # committed
     last_receipt: Receipt | None
     last_error: Failure | None  # only when newer than the last commit
-    failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error
+    failed_files: tuple[FailedFile, ...]
     quality: tuple[GateResult, ...] = ()  # of the last batch that had gates

@@ -16,7 +16,7 @@ from tallymark.ledger.schema import HOLDS_CONTENT, batch_files, batches, files
 from tallymark.model.batch import BatchKind, BatchState, FileState, SourceFile
 from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
-from tallymark.model.report import BatchRecord, Failure
+from tallymark.model.report import BatchRecord, FailedFile, Failure
 
 MOST_FAILED_FILES = 20
 
@@ -134,14 +134,14 @@ def _files_by_state(tx: Tx, pipeline: str) -> dict[str, int]:
     return {row.state: row.number for row in tx.execute(query)}
 
 
-def _failed_files(tx: Tx, pipeline: str) -> tuple[tuple[str, int, str], ...]:
+def _failed_files(tx: Tx, pipeline: str) -> tuple[FailedFile, ...]:
     query = (
         sa.select(files.c.path, files.c.attempts, files.c.error)
         .where(files.c.pipeline == pipeline, files.c.state == FileState.FAILED, files.c.gone_at.is_(None))
         .order_by(files.c.path)
         .limit(MOST_FAILED_FILES)
     )
-    return tuple((path, attempts, error) for path, attempts, error in tx.execute(query))
+    return tuple(FailedFile(path, attempts, error or "") for path, attempts, error in tx.execute(query))
 
 
 def _last_quality(tx: Tx, pipeline: str) -> tuple[GateResult, ...]:

@@ -1,4 +1,4 @@
-"""Quality gates: what must hold for the table as it would be after a load, and what was found."""
+"""Quality gates: rules for the table as it would be after a load, and the results of checking them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what only shows results must not load a parser
+if TYPE_CHECKING:  # code that only shows results must not import a parser
     from sqlglot import exp
 
 from tallymark.model.table import is_provenance
 
-AFTER = "tm_after"  # the relation that gates read: the table as it would be after the load
-MOMENT = "TM_MOMENT"  # function (ISO text): that moment as a timestamp of the engine
+AFTER = "tm_after"  # the relation that gates query: the table as it would be after the load
+MOMENT = "TM_MOMENT"  # function of an ISO text: the same moment as a timestamp of the engine
 MOST_SAMPLES = 5
 
 
 class Severity(StrEnum):
-    ERROR = "error"  # the load fails with nothing written
-    WARN = "warn"  # the load goes on and says so
+    ERROR = "error"  # the load fails and writes nothing
+    WARN = "warn"  # the load continues with a warning
 
 
 @dataclass(frozen=True)
 class RowCheck:
-    """Rows of which `offends` is true break the rule. All such rules together cost one look at the table."""
+    """Rows for which `offends` is true break the rule. All such rules share one scan of the table."""
 
     offends: exp.Expr
 
 
 @dataclass(frozen=True)
 class MeasureCheck:
-    """One number or time of the whole table, an aggregate; the table breaks the rule if `offends` is true."""
+    """An aggregate of the whole table, a number or a time. The table breaks the rule if `offends` is true."""
 
     name: str
     measure: exp.Expr
@@ -40,10 +40,10 @@ class MeasureCheck:
 
 @dataclass(frozen=True)
 class QueryCheck:
-    """Every row of the query's result breaks the rule."""
+    """Every row that the query returns breaks the rule."""
 
     query: exp.Query
-    written: str = ""  # the same as its author wrote it, in Spark SQL; empty: nobody wrote it
+    written: str = ""  # the query as its author wrote it, in Spark SQL; empty for a generated query
 
 
 Check = RowCheck | MeasureCheck | QueryCheck
@@ -62,7 +62,7 @@ class GateResult:
     rule: str
     severity: Severity
     passed: bool
-    rows: int = 0  # that break the rule; 1 when it is the table as a whole
+    rows: int = 0  # that break the rule; 1 if the table as a whole does
     samples: tuple[dict[str, object], ...] = ()
     description: str = ""
 
@@ -72,10 +72,10 @@ class GateResult:
 
     def __str__(self) -> str:
         if self.passed:
-            return f"{self.rule}: holds"
+            return f"{self.rule}: passed"
         found = "1 row" if self.rows == 1 else f"{self.rows} rows"
-        told = f" ({self.description})" if self.description else ""
-        return f"{self.rule}{told}: {found}" + (
+        described = f" ({self.description})" if self.description else ""
+        return f"{self.rule}{described}: {found}" + (
             f", such as {_in_words(self.samples)}" if self.samples else ""
         )
 
@@ -88,7 +88,7 @@ class GateResult:
 
 
 def results_from(kept: object) -> tuple[GateResult, ...]:
-    """Of what the ledger keeps; None for a batch that had no gates."""
+    """Parses what the ledger keeps: None for a batch without gates."""
     return tuple(GateResult.from_dict(each) for each in kept) if isinstance(kept, list) else ()
 
 
@@ -97,6 +97,6 @@ def result_of(gate: Gate, rows: int, samples: Iterable[dict[str, object]]) -> Ga
 
 
 def _in_words(samples: Iterable[Mapping[str, object]]) -> str:
-    """Without provenance, which is long; it is in the samples themselves."""
+    """Without provenance columns, which are long. The samples themselves have them."""
     rows = ([(name, value) for name, value in row.items() if not is_provenance(name)] for row in samples)
     return "; ".join(", ".join(f"{name}={value}" for name, value in row) for row in rows)

@@ -1,10 +1,12 @@
-"""Which pipeline reads which: an order to run them in, and what lies up- and downstream."""
+"""Which pipelines read which, and from which columns each column is computed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+ALL_COLUMNS = "*"
 
 
 class PipelineKind(StrEnum):
@@ -15,7 +17,7 @@ class PipelineKind(StrEnum):
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A pipeline with what it reads. Level 1 reads no other pipeline; each level needs those before it."""
+    """A pipeline and what it reads. Level 1 reads no other pipeline; every other level reads earlier ones."""
 
     pipeline: str
     kind: PipelineKind
@@ -27,14 +29,15 @@ class GraphNode:
 
 @dataclass(frozen=True)
 class Graph:
-    """Every pipeline of a project is a key of `reads`. Without cycles, unless `cycles` says otherwise."""
+    """Every pipeline of a project is a key of `reads`."""
 
     reads: Mapping[str, tuple[str, ...]]
     kinds: Mapping[str, PipelineKind] = field(default_factory=dict)
     zones: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def levels(self) -> tuple[tuple[str, ...], ...]:
-        """What can run side by side, after all that stands before it. What is in a cycle is left out."""
+        """Pipelines of one level can run at the same time, after all earlier levels. Pipelines in a cycle and
+        those that read them are left out."""
         done: set[str] = set()
         levels: list[tuple[str, ...]] = []
         waiting = {name: set(names) for name, names in self.reads.items()}
@@ -46,7 +49,7 @@ class Graph:
         return tuple(levels)
 
     def cycles(self) -> list[tuple[str, ...]]:
-        """Pipelines that wait for each other, each circle once, beginning at its first name."""
+        """Pipelines that read each other. Each cycle is listed once and starts at its first name."""
         ordered = {name for level in self.levels() for name in level}
         left = {name: [n for n in self.reads[name] if n not in ordered] for name in self.reads}
         left = {name: needs for name, needs in left.items() if needs and name not in ordered}
@@ -59,18 +62,18 @@ class Graph:
                 path.append(name)
                 name = left[name][0]
             if name in path:
-                circle = path[path.index(name) :]
-                first = circle.index(min(circle))
-                found.append(tuple(circle[first:] + circle[:first]))
+                cycle = path[path.index(name) :]
+                first = cycle.index(min(cycle))
+                found.append(tuple(cycle[first:] + cycle[:first]))
             seen.update(path)
         return found
 
     def upstream(self, names: Iterable[str]) -> set[str]:
-        """All that these read, directly or not, without themselves."""
+        """The pipelines that these read, directly or indirectly, without themselves."""
         return _reached(names, self.reads)
 
     def downstream(self, names: Iterable[str]) -> set[str]:
-        """All that read these, directly or not, without themselves."""
+        """The pipelines that read these, directly or indirectly, without themselves."""
         return _reached(names, self.read_by())
 
     def read_by(self) -> dict[str, tuple[str, ...]]:
@@ -81,7 +84,7 @@ class Graph:
         return {name: tuple(sorted(found)) for name, found in readers.items()}
 
     def nodes(self, chosen: Iterable[str] | None = None) -> tuple[GraphNode, ...]:
-        """By level, then by name; what they read is told also where it is not chosen."""
+        """Sorted by level, then by name. `reads` and `read_by` also name pipelines that are not chosen."""
         wanted = set(self.reads if chosen is None else chosen)
         read_by = self.read_by()
         return tuple(
@@ -109,3 +112,29 @@ def _reached(names: Iterable[str], steps: Mapping[str, tuple[str, ...]]) -> set[
                 reached.add(name)
                 waiting.append(name)
     return reached - start
+
+
+class InputKind(StrEnum):
+    PIPELINE = "pipeline"
+    LANDING_ZONE = "landing_zone"
+    UNKNOWN = "unknown"  # one of several inputs whose columns are unknown
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    kind: InputKind
+    name: str  # of the pipeline or landing zone; empty if it is unknown
+    column: str  # ALL_COLUMNS if only the table knows the names
+
+
+@dataclass(frozen=True)
+class ColumnLineage:
+    column: str  # ALL_COLUMNS for a `SELECT *` of unknown columns
+    sources: tuple[ColumnSource, ...] = ()  # empty for a constant, count(*) and the like
+
+
+@dataclass(frozen=True)
+class PipelineLineage:
+    pipeline: str
+    columns: tuple[ColumnLineage, ...] = ()
+    unknown: str = ""  # why the columns are unknown

@@ -1,4 +1,4 @@
-"""What a load did, or would do, in counts of actual rows."""
+"""What a load did or would do, in counts of actual rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tallymark.model.watermark import Watermark
 
 @dataclass(frozen=True)
 class Counts:
-    """`total` rows were read. The rest counts what became of them and of the table's rows:
+    """`total` is the number of rows read. The other counts say what happened to them and to the table:
 
-    - `inserted` rows were added to the table, `deleted` ones are no longer in it, so that
+    - `inserted` rows are added to the table and `deleted` rows are removed from it, so that
       rows after = rows before + inserted - deleted
-    - `updated` rows of the table were replaced by rows of the batch
-    - `closed` versions of a history have another end than before
-    - `unchanged` rows of the batch are in the table already
-    - `skipped` rows of the batch have no say: a later row has the same key, the table's row is newer, or
+    - `updated` rows of the table are replaced by rows of the batch
+    - `closed` versions of a history get a new end
+    - `unchanged` rows of the batch are already in the table
+    - `skipped` rows of the batch have no effect: a later row has the same key, the table's row is newer, or
       the strategy does not add or replace keys
-    - `rejected` rows went to the quarantine
+    - `rejected` rows go to the quarantine
     """
 
     inserted: int = 0
@@ -43,15 +43,15 @@ class Counts:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one commit did. `already_applied` means: the content was in the table before, by `batch_id`,
-    and this call changed nothing, so its counts are zero."""
+    """What one commit did. `already_applied` means that `batch_id` had applied the content before: this call
+    changed nothing, so its counts are zero."""
 
     batch_id: str
     pipeline: str
     table: str
     strategy: str
     counts: Counts
-    version: str  # the destination's own name for the commit
+    version: str  # the destination's name for the commit
     sequence: int
     committed_at: datetime
     already_applied: bool = False
@@ -60,7 +60,7 @@ class Receipt:
     seconds: float = 0.0
     watermark: Watermark | None = None  # of a transform, after this load
     facts: dict[str, object] = field(default_factory=dict)
-    quality: tuple[GateResult, ...] = ()  # not known of a commit that only its marker tells of
+    quality: tuple[GateResult, ...] = ()  # empty if the commit is known from its marker only
 
     @property
     def inserted(self) -> int:
@@ -113,7 +113,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Receipt:
-        """The inverse of `as_dict`; `facts` and `quality` are taken where they were kept."""
+        """The inverse of `as_dict`. `facts` and `quality` are optional."""
         return cls(
             **{
                 **data,

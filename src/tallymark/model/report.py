@@ -1,4 +1,7 @@
-"""What a command tells whoever asked: the same values for the terminal, `--json` and the library."""
+"""What the library reports: the same values for the terminal, for `--json` and for callers of the library.
+
+`model/documents.py` gives them their JSON shape.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Prepared:
-    """The file of classes that `tallymark prepare` made."""
+    """The archive of Java classes that `tallymark prepare` wrote."""
 
     archive: Path
     bytes: int
@@ -31,7 +34,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Failure:
-    """An error as data: what `TallymarkError.as_dict` gives."""
+    """An error as data, as `TallymarkError.as_dict` returns it."""
 
     code: str
     message: str
@@ -41,13 +44,29 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class RepeatedFile:
+    """A file whose content is already on record under another path."""
+
+    path: str
+    repeats: str
+
+
+@dataclass(frozen=True)
+class DeferredInput:
+    """A file, or an input of a transform, that is left for the next run."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Discovery:
-    """What the source held: counts of files."""
+    """What the source holds. `listed` and `new` count files."""
 
     listed: int = 0
     new: int = 0
-    duplicates: tuple[tuple[str, str], ...] = ()  # (path, path it repeats)
-    waiting: tuple[tuple[str, str], ...] = ()  # (path, why it was left for the next run)
+    duplicates: tuple[RepeatedFile, ...] = ()
+    waiting: tuple[DeferredInput, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,11 +76,11 @@ class PipelineReport:
     outcome: Outcome
     receipts: tuple[Receipt, ...] = ()
     discovery: Discovery = Discovery()
-    recovered: tuple[Receipt, ...] = ()  # commits that an earlier worker made and did not record
-    undone: tuple[str, ...] = ()  # batches that the table no longer holds: their files wait again
-    still_open: tuple[str, ...] = ()  # batches that were not committed: the next run tries them first
+    recovered: tuple[Receipt, ...] = ()  # commits that an earlier worker made but did not record
+    undone: tuple[str, ...] = ()  # batches that the table no longer holds; their files are loaded again
+    still_open: tuple[str, ...] = ()  # batches that are not committed; the next run retries them first
     failures: tuple[Failure, ...] = ()
-    held_back: tuple[str, ...] = ()  # files that wait behind a failed one, since order matters
+    held_back: tuple[str, ...] = ()  # files behind a failed one, where the strategy depends on order
     warnings: tuple[str, ...] = ()
     seconds: float = 0.0
 
@@ -91,8 +110,8 @@ class RowSample:
     after: dict[str, object] | None
 
     def cells(self, key: Collection[str] = ()) -> list[tuple[str, object, object, bool]]:
-        """(column, before, after, whether they differ), without provenance. Of a row that is there before
-        and after, only the key and what differs."""
+        """(column, before, after, whether they differ), without provenance columns. For a row that exists
+        before and after the load: only the key and the values that differ."""
         row = self.after if self.after is not None else self.before or {}
         before, keys = self.before or {}, {name.casefold() for name in key}
         both = self.before is not None and self.after is not None
@@ -115,20 +134,34 @@ class BadRow:
 
 
 @dataclass(frozen=True)
+class PreviewInput:
+    """A table, landing zone or file that a preview read, and its version."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class PreviewColumn:
+    name: str
+    type: str  # in Spark's words
+
+
+@dataclass(frozen=True)
 class Preview:
-    """What a pipeline would load, as its source gives it. Nothing was written."""
+    """What the source of a pipeline returns now. Nothing is written."""
 
     pipeline: str
-    query: str  # as it is asked; empty for pipeline.py and for files
-    inputs: tuple[tuple[str, str], ...]  # what is read, and in which version
-    schema: tuple[tuple[str, str], ...]  # names and types of the columns
-    rows: tuple[dict[str, object], ...]  # the first
+    query: str  # the rendered query; empty for pipeline.py and for files
+    inputs: tuple[PreviewInput, ...]
+    schema: tuple[PreviewColumn, ...]
+    rows: tuple[dict[str, object], ...]  # the first ones
     spark_plan: str
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a load would do to one table for its next batch. Nothing was written."""
+    """What the next load would do to one table. Nothing is written."""
 
     pipeline: str
     table: str
@@ -139,17 +172,17 @@ class PlanReport:
     counts: Counts
     files: tuple[str, ...] = ()
     schema_changes: tuple[str, ...] = ()
-    guards: tuple[str, ...] = ()  # those that would stop the load
+    guards: tuple[str, ...] = ()  # guards that would stop the load
     warnings: tuple[str, ...] = ()
     samples: tuple[RowSample, ...] = ()
     bad_rows: tuple[BadRow, ...] = ()
-    duplicates: int = 0  # rows of the table that go because another one has their key
-    key: tuple[str, ...] = ()  # the columns by which rows are matched
-    way: str = ""  # how the rows would be written, and why so
+    duplicates: int = 0  # rows of the table that are removed because another row has their key
+    key: tuple[str, ...] = ()  # the columns that match rows
+    way: str = ""  # how the rows would be written, and why
     sql: str = ""
-    more_files: int = 0  # files that further batches would take
+    more_files: int = 0  # files that are left for later batches
     failure: Failure | None = None
-    quality: tuple[GateResult, ...] = ()  # what quality gates say about the table as it would be
+    quality: tuple[GateResult, ...] = ()  # of the table as it would be after the load
 
     @property
     def empty(self) -> bool:
@@ -157,14 +190,14 @@ class PlanReport:
 
     @property
     def is_view(self) -> bool:
-        """Then `sql` is what is kept, and there are no rows to count."""
+        """A view stores `sql` and has no rows to count."""
         return self.strategy == "view"
 
     def show(self) -> None:
         sys.stdout.write(f"{self}\n")
 
     def __str__(self) -> str:
-        """Plain lines, for notebooks and scripts; the command line draws it nicer."""
+        """Plain lines for notebooks and scripts. The command line has its own layout."""
         if self.failure is not None:
             return f"{self.table}: {self.failure.code} {self.failure.message}"
         counts = ", ".join(f"{name} {number}" for name, number in self.counts.as_dict().items())
@@ -185,6 +218,13 @@ class PlanReport:
 
 
 @dataclass(frozen=True)
+class FailedFile:
+    path: str
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True)
 class PipelineStatus:
     pipeline: str
     table: str
@@ -193,8 +233,8 @@ class PipelineStatus:
     batches: int
     last_commit: Receipt | None
     last_error: Failure | None
-    failed_files: tuple[tuple[str, int, str], ...]  # path, attempts, error
-    quality: tuple[GateResult, ...] = ()  # of the last load that had gates, whether it failed or not
+    failed_files: tuple[FailedFile, ...]
+    quality: tuple[GateResult, ...] = ()  # of the last load with quality gates, committed or failed
 
 
 @dataclass(frozen=True)
@@ -238,6 +278,86 @@ class QuarantineSummary:
 
 
 @dataclass(frozen=True)
+class Requeued:
+    """How many failed files of a pipeline the next run retries."""
+
+    pipeline: str
+    files: int
+
+
+@dataclass(frozen=True)
+class RowsDropped:
+    """How many rows of a batch were deleted from the quarantine."""
+
+    pipeline: str
+    batch_id: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class RowsExported:
+    """How many quarantined rows were written to a file."""
+
+    rows: int
+    file: Path
+
+
+class SettingOrigin(StrEnum):
+    ANNOTATION = "annotation"
+    PIPELINE = "config.yaml"
+    PROJECT = "tallymark.yaml"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class EffectiveSetting:
+    key: str  # such as guards.max_delete_fraction
+    value: object  # text, numbers, lists and mappings, without secrets
+    origin: SettingOrigin
+    file: str = ""  # empty for a default
+    line: int = 0
+
+    @property
+    def place(self) -> str:
+        """`pipelines/gold/revenue/pipeline.sql:2`, or `default`."""
+        return f"{self.file}:{self.line}" if self.file else str(self.origin)
+
+
+@dataclass(frozen=True)
+class EffectiveSettings:
+    """Every setting of a pipeline, in the order of the reference."""
+
+    pipeline: str
+    settings: tuple[EffectiveSetting, ...]
+
+
+@dataclass(frozen=True)
+class MermaidDiagram:
+    """The graph of a project in Mermaid's language."""
+
+    mermaid: str
+
+
+@dataclass(frozen=True)
+class ProjectCreated:
+    """The files that `tallymark init` wrote, and the pipeline that it added."""
+
+    folder: Path
+    created: tuple[Path, ...]
+    pipeline: str | None
+
+
+@dataclass(frozen=True)
+class SchemasWritten:
+    written: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class VersionNumber:
+    version: str
+
+
+@dataclass(frozen=True)
 class Finding:
     """One line of `tallymark doctor` or `validate`."""
 
@@ -256,15 +376,18 @@ class Step(StrEnum):
     APPLY = "apply"
     RECORD = "record"
     REPORT = "report"
-    SPARK = "spark"  # session start, JARs
+    SPARK = "spark"  # starting a session, downloading JARs
 
 
 @dataclass(frozen=True)
 class Event:
-    """Progress, for whoever shows it. `done`/`total` where the step can be counted."""
+    """Progress. `done` and `total` are set if the step can be counted. `pipeline` is empty for a step of the
+    whole run, `run_id` outside a run (`plan`, for example), `batch_id` before a batch is claimed."""
 
     pipeline: str
     step: Step
     text: str
     done: int | None = None
     total: int | None = None
+    run_id: str = ""
+    batch_id: str = ""

@@ -13,17 +13,25 @@ from typing import Any
 import pytest
 
 import tallymark
-from tallymark.config.effective import From, Setting
 from tallymark.errors import TallymarkError
 from tallymark.model.gate import GateResult, Severity
-from tallymark.model.graph import GraphNode, PipelineKind
-from tallymark.model.lineage import ColumnLineage, ColumnSource, InputKind, PipelineLineage
+from tallymark.model.graph import (
+    ColumnLineage,
+    ColumnSource,
+    GraphNode,
+    InputKind,
+    PipelineKind,
+    PipelineLineage,
+)
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import (
     BadRow,
     BatchRecord,
+    DeferredInput,
     Discovery,
+    EffectiveSetting,
     Event,
+    FailedFile,
     Failure,
     Finding,
     Outcome,
@@ -32,10 +40,14 @@ from tallymark.model.report import (
     PlanReport,
     Prepared,
     Preview,
+    PreviewColumn,
+    PreviewInput,
     QuarantinedRow,
     QuarantineSummary,
+    RepeatedFile,
     RowSample,
     RunReport,
+    SettingOrigin,
     Step,
 )
 
@@ -65,8 +77,8 @@ LOADED = PipelineReport(
     discovery=Discovery(
         listed=4,
         new=2,
-        duplicates=(("landing/orders/2b.csv", "landing/orders/2.csv"),),
-        waiting=(("landing/orders/4.csv.part", "its name ends in .part"),),
+        duplicates=(RepeatedFile("landing/orders/2b.csv", "landing/orders/2.csv"),),
+        waiting=(DeferredInput("landing/orders/4.csv.part", "its name ends in .part"),),
     ),
     recovered=(RECEIPT,),
     warnings=("no unique_key",),
@@ -112,7 +124,7 @@ STATUS = PipelineStatus(
     batches=3,
     last_commit=RECEIPT,
     last_error=FAILURE,
-    failed_files=(("landing/orders/3.csv", 3, "truncated gzip"),),
+    failed_files=(FailedFile("landing/orders/3.csv", 3, "truncated gzip"),),
     quality=(GATE,),
 )
 BATCHES = [
@@ -132,8 +144,10 @@ BAD_ROW = QuarantinedRow(
     NOON,
 )
 SETTINGS = (
-    Setting("unique_key", ["day"], From.ANNOTATION, "pipelines/gold/revenue/pipeline.sql", 2),
-    Setting("table", "gold.revenue", From.DEFAULT),
+    EffectiveSetting(
+        "unique_key", ["day"], SettingOrigin.ANNOTATION, "pipelines/gold/revenue/pipeline.sql", 2
+    ),
+    EffectiveSetting("table", "gold.revenue", SettingOrigin.DEFAULT),
 )
 NODES = (
     GraphNode("silver.orders", PipelineKind.FILES, 1, (), ("orders",), ("gold.revenue",)),
@@ -160,8 +174,8 @@ BAD_FINDING = Finding("ledger", False, "cannot open .tallymark/ledger.db", "make
 PREVIEW = Preview(
     pipeline="gold.revenue",
     query="SELECT day FROM `tm_ref_silver_orders`",
-    inputs=(("ref silver.orders", "7"),),
-    schema=(("day", "date"), ("amount", "decimal(12,2)")),
+    inputs=(PreviewInput("ref silver.orders", "7"),),
+    schema=(PreviewColumn("day", "date"), PreviewColumn("amount", "decimal(12,2)")),
     rows=({"day": NOON.date(), "amount": Decimal("12.50")},),
     spark_plan="== Physical Plan ==",
 )

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tallymark.cli.arguments import command_name, hoist, wants
+from tallymark.cli.arguments import command_name, has_flag, hoist, project_folder
 
 
 @pytest.mark.parametrize(
@@ -25,8 +27,8 @@ def test_common_options_move_before_the_command(typed: list[str], hoisted: list[
 
 
 def test_a_word_after_two_dashes_is_no_option() -> None:
-    assert not wants("--json", hoist(["run", "--", "--json"]))
-    assert wants("--json", hoist(["run", "--json", "--", "x"]))
+    assert not has_flag("--json", hoist(["run", "--", "--json"]))
+    assert has_flag("--json", hoist(["run", "--json", "--", "x"]))
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,9 @@ def test_a_word_after_two_dashes_is_no_option() -> None:
 )
 def test_the_document_names_the_command(args: list[str], name: str | None) -> None:
     assert command_name(args) == name
+
+
+@pytest.mark.parametrize("args", [["--project", "shop", "run"], ["--project=shop", "run"]])
+def test_the_log_of_a_crash_finds_the_project(args: list[str]) -> None:
+    assert project_folder(args) == Path("shop")
+    assert project_folder(["run"]) == project_folder(["--project"]) == Path()

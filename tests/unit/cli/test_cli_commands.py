@@ -145,7 +145,7 @@ def test_a_failed_load_exits_with_1_and_says_why(
     text = capsys.readouterr().out
     assert "error TM201: landing/orders/3.csv: truncated gzip" in text
     assert "→ repair or remove the file" in text
-    assert "held back behind the failed file: landing/items/4.csv" in text
+    assert "held back until the failed file is fixed: landing/items/4.csv" in text
     assert main(["run", "--json"]) == 1
     content = document_of(capsys)
     assert content["ok"] is False
@@ -168,7 +168,7 @@ def test_findings_decide_the_exit_code(
     library.answers[command] = [bad_finding]
     assert main([command]) == code
     text = capsys.readouterr().out
-    assert "WRONG  ledger: cannot open .tallymark/ledger.db" in text
+    assert "error  ledger: cannot open .tallymark/ledger.db" in text
     assert "→ make the folder writable" in text
 
 
@@ -320,7 +320,7 @@ def test_columns_and_diagrams_of_the_graph(library: Any, capsys: pytest.CaptureF
         "  total ← silver.orders.amount",
         "  n ← no column",
         "  code ← code of zone codes/eu",
-        "  x ← x of an input whose columns are not known",
+        "  x ← x of an input whose columns are unknown",
         "  all columns ← all columns of silver.orders",
         "silver.orders",
         "  its columns come from files",

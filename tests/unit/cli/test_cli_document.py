@@ -10,11 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
-from tallymark.cli.blocks import Answer
-from tallymark.cli.document import document, plain
 from tallymark.cli.main import main
+from tallymark.model.documents import RESULTS, as_text, document, json_value, schema_of, schemas
 from tallymark.model.report import RunReport
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "json.md"
@@ -51,6 +51,17 @@ def shape(value: Any, documented: Any) -> Any:
     return None
 
 
+VARIANTS = {
+    **COMMANDS,
+    "recover": ["recover"],
+    "quarantine-replay": ["quarantine", "replay", "silver.orders"],
+    "quarantine-export": ["quarantine", "show", "silver.orders", "--export", "rows.csv"],
+    "validate": ["validate"],
+    "schema": ["schema"],
+    "schema-write": ["schema", "--write", "schemas"],
+}
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_reference_shows_every_field(name: str, library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     main([*COMMANDS[name], "--json"])
@@ -84,10 +95,68 @@ def test_every_example_of_the_reference_is_checked(
     ],
 )
 def test_values_of_rows(value: object, expected: object) -> None:
-    assert plain(value) == expected
+    assert json_value(value) == expected
 
 
 def test_a_file_name_that_is_not_utf8_is_still_json() -> None:
     name = b"landing/\xff.csv".decode(errors="surrogateescape")
-    text = document(Answer(result=name), "run", "0.1.0")
+    text = as_text(document("run", name, ok=True, version="0.1.0"))
     assert json.loads(text.encode("utf-8"))["result"] == name
+
+
+def strict(schema: Any) -> Any:
+    """The same schema, with no room for fields that it does not name."""
+    match schema:
+        case {"type": "object", "properties": dict()}:
+            closed = {**schema, "additionalProperties": False}
+            return {key: strict(item) for key, item in closed.items()}
+        case dict():
+            return {key: strict(item) for key, item in schema.items()}
+        case list():
+            return [strict(item) for item in schema]
+        case _:
+            return schema
+
+
+FORMATS = jsonschema.FormatChecker([])
+
+
+@FORMATS.checks("date-time", raises=ValueError)
+def is_moment(text: object) -> bool:
+    return not isinstance(text, str) or datetime.fromisoformat(text).tzinfo is not None
+
+
+def test_every_command_has_a_schema_that_is_one() -> None:
+    spoken = {" ".join(words[:2] if words[0] == "quarantine" else words[:1]) for words in VARIANTS.values()}
+    assert spoken == {*RESULTS} - {"version"} | {"--version"}
+    for schema in schemas().values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_documents_fit_their_schema(name: str, library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main([*VARIANTS[name], "--json"])
+    content = json.loads(capsys.readouterr().out)
+    validator = jsonschema.Draft202012Validator(
+        strict(schema_of(content["command"] or "version")), format_checker=FORMATS
+    )
+    validator.validate(content)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_errors_fit_the_schema_of_every_command(
+    name: str, library: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*VARIANTS[name], "--bogus", "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert content["error"]["code"] == "TM101"
+    if content["command"] is not None:
+        jsonschema.validate(content, strict(schema_of(content["command"])))
+
+
+def test_a_schema_tells_documents_apart(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["run", "--json"])
+    content = json.loads(capsys.readouterr().out)
+    del content["result"]["pipelines"][0]["counts"]["closed"]
+    with pytest.raises(jsonschema.ValidationError, match="closed"):
+        jsonschema.validate(content, schema_of("run"))

@@ -13,7 +13,7 @@ import pytest
 from tallymark.cli import output, screen
 from tallymark.cli.blocks import Answer, Grid, Line
 from tallymark.cli.main import main
-from tallymark.cli.output import words
+from tallymark.cli.output import wording
 from tallymark.model.gate import Severity
 from tallymark.model.receipt import Counts
 from tallymark.model.report import Outcome, PipelineReport, PlanReport, RunReport
@@ -36,10 +36,10 @@ def test_run_tells_what_each_pipeline_did(library: Any, capsys: pytest.CaptureFi
         "pipeline       outcome  new files  read  inserted  updated  unchanged  skipped  rejected   time",
         "silver.orders  loaded           2     9         3        1          2        1         2  1.5 s",
         "silver.orders: warning: no unique_key",
-        "silver.orders: recorded 1 commit that an earlier run had made without recording it",
-        "silver.orders: landing/orders/2b.csv repeats landing/orders/2.csv: recorded, not loaded",
+        "silver.orders: recorded 1 commit that an earlier run made but did not record",
+        "silver.orders: landing/orders/2b.csv has the same content as landing/orders/2.csv: recorded, not loaded",
         "silver.orders: landing/orders/4.csv.part left for the next run: its name ends in .part",
-        "silver.orders: 2 bad rows kept aside: tallymark quarantine show silver.orders",
+        "silver.orders: 2 bad rows quarantined; to see them: tallymark quarantine show silver.orders",
         "1 pipeline: 1 loaded in 2.5 s",
     ]
 
@@ -48,31 +48,31 @@ def test_a_busy_table_is_no_failure(failed_run: RunReport) -> None:
     report = PipelineReport("silver.orders", "silver.orders", Outcome.BUSY)
     answer = output.run(replace(failed_run, pipelines=(report,)))
     assert answer.exit_code == 0
-    assert "another worker writes this table" in text_of(answer)
+    assert "another worker is writing this table" in text_of(answer)
 
 
 def test_what_was_undone_or_is_still_open_is_told(failed_run: RunReport) -> None:
     text = text_of(output.recover(failed_run.pipelines))
-    assert "the table no longer holds 1 load, since it was restored or made anew" in text
-    assert "2 batches not committed; the next run tries first: 20261101T101500Z-0000000b, 2026" in text
+    assert "the table was restored or recreated and no longer holds 1 batch" in text
+    assert "2 batches not committed; the next run retries first: 20261101T101500Z-0000000b, 2026" in text
 
 
 def test_plan_tells_everything(library: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(["plan", "--sql"], capsys).splitlines() == [
         "silver.orders → table silver.orders",
         "  files     1: landing/orders/2.csv",
-        "            2 files wait for further batches",
+        "            2 more files in later batches",
         "  shape     Merge: upsert: rows are matched by order_id",
-        "  way       replace rows: rows change and none go",
+        "  write     replace rows: rows change and none go",
         "  rows      3 read: 1 inserted, 1 updated, 1 rejected",
         "  schema    add column discount double",
-        "  quality   0 of 1 rules hold",
+        "  quality   0 of 1 rules passed",
         "  warning   2 rows of the table share a key",
         "  samples",
         "    insert    order_id=7, status=new",
         "    update    order_id=5, status=new → paid",
         "    delete    order_id=4, status=null",
-        "  bad rows  1, kept aside by the load",
+        "  bad rows  1, to be quarantined by the load",
         '    landing/orders/2.csv row 3, amount: not a decimal(12,2): 8,"x"',
         "  sql",
         "SELECT 1",
@@ -102,10 +102,10 @@ def test_status_names_what_needs_repair(library: Any, capsys: pytest.CaptureFixt
     assert printed(["status"], capsys).splitlines() == [
         "pipeline       table          strategy  committed  failed  batches  last commit",
         "silver.orders  silver.orders  upsert            4       1        3  2026-11-01 12:00:00Z",
-        "silver.orders: quality: 0 of 1 rules hold",
+        "silver.orders: quality: 0 of 1 rules passed",
         "silver.orders: quality warn: numeric_ranges.amount: 2 rows, such as order_id=5, amount=-1.00",
         "silver.orders: landing/orders/3.csv failed after 3 attempts: truncated gzip",
-        "  → repair what is wrong, then: tallymark requeue silver.orders",
+        "  → fix the cause, then run: tallymark requeue silver.orders",
     ]
 
 
@@ -139,21 +139,21 @@ def test_history_tells_of_closed_versions_where_there_are_any(
 
 
 def test_long_values_are_cut_and_lines_kept_whole() -> None:
-    assert words.value("x" * 100) == "x" * 59 + "…"
-    assert words.value("a\nb") == "a\\nb"
-    assert words.value(None) == "null"
+    assert wording.value("x" * 100) == "x" * 59 + "…"
+    assert wording.value("a\nb") == "a\\nb"
+    assert wording.value(None) == "null"
 
 
 def test_paths_are_shown_from_where_the_user_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    assert words.path(str(tmp_path / "a.csv")) == "a.csv"
-    assert words.path(f"file://{tmp_path}/a.csv") == "a.csv"
-    assert words.path("s3a://bucket/a.csv") == "s3a://bucket/a.csv"
+    assert wording.path(str(tmp_path / "a.csv")) == "a.csv"
+    assert wording.path(f"file://{tmp_path}/a.csv") == "a.csv"
+    assert wording.path("s3a://bucket/a.csv") == "s3a://bucket/a.csv"
 
 
 def test_counts_in_words() -> None:
-    assert words.counts_in_words(Counts(inserted=1200, total=1200)) == "1,200 inserted"
-    assert words.counts_in_words(Counts()) == "no rows change"
+    assert wording.counts_in_words(Counts(inserted=1200, total=1200)) == "1,200 inserted"
+    assert wording.counts_in_words(Counts()) == "no rows change"
 
 
 def test_control_characters_are_shown_not_sent() -> None:

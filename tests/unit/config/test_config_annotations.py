@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tallymark.config.effective import From, effective_settings
+from tallymark.config.effective import effective_settings
+from tallymark.model.report import SettingOrigin
 from tallymark.model.settings import Strategy
 
 REVENUE = "pipelines/gold/revenue"
@@ -325,12 +326,16 @@ def test_effective_settings_say_where_they_came_from(folder, revenue):
     project = folder.load(PASSWORD="hunter2-again")
     found = {setting.key: setting for setting in effective_settings(project, pipeline)}
     shown = {key: (found[key].value, found[key].origin, found[key].place) for key in found}
-    assert shown["unique_key"] == (["day"], From.ANNOTATION, f"{REVENUE}/pipeline.sql:1")
-    assert shown["merge_strategy"] == ("upsert", From.PIPELINE, f"{REVENUE}/config.yaml:1")
-    assert shown["columns"] == ([{"name": "day", "from": "d"}], From.PIPELINE, f"{REVENUE}/config.yaml:2")
-    assert shown["strict"] == (True, From.PROJECT, "tallymark.yaml:4")
-    assert shown["vars.region"] == ("eu", From.PROJECT, "tallymark.yaml:2")
-    assert shown["vars.password"] == ("***", From.ANNOTATION, f"{REVENUE}/pipeline.sql:2")
-    assert shown["table"] == ("gold.revenue", From.DEFAULT, "default")
-    assert shown["destination"] == ("lake", From.DEFAULT, "default")
+    assert shown["unique_key"] == (["day"], SettingOrigin.ANNOTATION, f"{REVENUE}/pipeline.sql:1")
+    assert shown["merge_strategy"] == ("upsert", SettingOrigin.PIPELINE, f"{REVENUE}/config.yaml:1")
+    assert shown["columns"] == (
+        [{"name": "day", "from": "d"}],
+        SettingOrigin.PIPELINE,
+        f"{REVENUE}/config.yaml:2",
+    )
+    assert shown["strict"] == (True, SettingOrigin.PROJECT, "tallymark.yaml:4")
+    assert shown["vars.region"] == ("eu", SettingOrigin.PROJECT, "tallymark.yaml:2")
+    assert shown["vars.password"] == ("***", SettingOrigin.ANNOTATION, f"{REVENUE}/pipeline.sql:2")
+    assert shown["table"] == ("gold.revenue", SettingOrigin.DEFAULT, "default")
+    assert shown["destination"] == ("lake", SettingOrigin.DEFAULT, "default")
     assert not any(key.startswith(("source", "cdc", "batch")) for key in found)

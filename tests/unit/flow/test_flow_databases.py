@@ -14,7 +14,7 @@ from shop import DatabaseShop
 
 from tallymark.destinations.sqlite import engine as sqlite_module
 from tallymark.destinations.sqlite.engine import SqliteEngine
-from tallymark.model.report import Outcome
+from tallymark.model.report import Outcome, RepeatedFile
 
 PEOPLE = """
 source: {files: landing/people/*}
@@ -135,7 +135,7 @@ def test_what_is_known_by_its_content(store: DatabaseShop) -> None:
     report = store.load("people")
     assert (report.outcome, report.discovery.duplicates) == (
         Outcome.NOTHING_NEW,
-        ((str(second), str(first)),),
+        (RepeatedFile(str(second), str(first)),),
     )
     with store.open() as project:
         assert project.status()[0].files == {"COMMITTED": 1, "DUPLICATE": 1}

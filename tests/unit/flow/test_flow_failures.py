@@ -75,7 +75,8 @@ def test_after_the_last_attempt_a_file_waits_for_requeue(shop: DatabaseShop) -> 
     stuck = shop.run()
     assert "requeue" in failure(stuck) and "3 times" in failure(stuck)
     with shop.open() as project:
-        assert project.status()[0].failed_files[0][:2] == (str(broken), 3)
+        failed = project.status()[0].failed_files[0]
+        assert (failed.path, failed.attempts) == (str(broken), 3)
         assert project.requeue("silver.orders") == 1
     assert str(broken) in failure(shop.run())
 

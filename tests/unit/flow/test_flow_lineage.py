@@ -10,7 +10,7 @@ import pytest
 from tallymark.config.load import load_project
 from tallymark.flow.inspect.graph import build_graph
 from tallymark.flow.inspect.lineage import trace_columns
-from tallymark.model.lineage import ColumnSource, InputKind, PipelineLineage
+from tallymark.model.graph import ColumnSource, InputKind, PipelineLineage
 
 ORDERS = "SELECT 1 AS id, 2 AS amount, DATE '2026-11-01' AS Day"
 Trace = Callable[..., PipelineLineage]

@@ -37,7 +37,7 @@ def test_a_broken_rule_fails_the_batch_and_repaired_data_loads(store: DatabaseSh
         "tests/quality/positive.sql",
     ]
     assert status.quality[1].samples[0]["order_id"] == 2
-    assert status.failed_files[0][1] == 1
+    assert status.failed_files[0].attempts == 1
     store.drop("orders/2.csv", csv("2,new,2.00", "1,paid,1.00"))
     assert store.load().receipts[0].counts.inserted == 1
     with store.open() as project:

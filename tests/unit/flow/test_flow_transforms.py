@@ -10,7 +10,7 @@ from shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 from tallymark.destinations.delta.write import DeltaPrepared
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.report import Outcome, PipelineReport
+from tallymark.model.report import DeferredInput, Outcome, PipelineReport
 from tallymark.model.watermark import Watermark
 
 REVENUE = """-- @merge_strategy: full_refresh
@@ -125,7 +125,7 @@ def test_an_input_that_is_not_there_yet_is_waited_for(shop: DatabaseShop) -> Non
     transform(shop, "gold.revenue", REVENUE)
     report = shop.load("gold.revenue")
     assert report.outcome is Outcome.NOTHING_NEW
-    assert report.discovery.waiting == (("silver.orders", "its table is not there yet"),)
+    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table is not there yet"),)
 
 
 def test_all_columns_of_an_input_are_those_that_its_files_have(shop: DatabaseShop) -> None:
@@ -151,7 +151,7 @@ def test_an_empty_landing_zone_is_waited_for(shop: DatabaseShop) -> None:
     transform(shop, "gold.rates", "SELECT * FROM {{ landing_zone('rates') }}")
     (shop.root / "landing/rates").mkdir()
     report = shop.load("gold.rates")
-    assert report.discovery.waiting == (("landing zone rates", "it holds no new files yet"),)
+    assert report.discovery.waiting == (DeferredInput("landing zone rates", "it holds no new files yet"),)
 
 
 @pytest.mark.parametrize(

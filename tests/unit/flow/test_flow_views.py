@@ -17,7 +17,7 @@ from tallymark.cli.output.plans import plan as shown
 from tallymark.errors import ConfigError
 from tallymark.flow.transform import views
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.report import Outcome, PlanReport
+from tallymark.model.report import DeferredInput, Outcome, PlanReport
 from tallymark.project import validate
 from tallymark.spark import Sessions
 
@@ -200,7 +200,7 @@ def test_a_view_does_not_become_a_table_by_itself(shop: ViewShop) -> None:
 def test_an_input_that_is_not_there_yet_is_waited_for(shop: ViewShop) -> None:
     shop.sql('DROP TABLE "silver.orders"')
     report = shop.load("gold.big")
-    assert report.discovery.waiting == (("silver.orders", "its table is not there yet"),)
+    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table is not there yet"),)
     assert not shop.has("gold.big")
 
 

@@ -14,7 +14,7 @@ from tallymark.errors import LedgerError
 from tallymark.ledger import Ledger
 from tallymark.model.batch import Batch, BatchKind
 from tallymark.model.receipt import Receipt
-from tallymark.model.report import BatchRecord, Failure
+from tallymark.model.report import BatchRecord, FailedFile, Failure
 
 
 def test_a_batch_keeps_id_order_sequence_and_time_through_retries(worker: Worker) -> None:
@@ -212,7 +212,7 @@ def test_the_summary_of_a_pipeline(worker: Worker) -> None:
     assert summary.last_receipt == receipt(batch)
     assert summary.last_error == BROKEN
     assert len(summary.failed_files) == 20
-    assert summary.failed_files[0] == ("bad00.csv", 1, BROKEN.message)
+    assert summary.failed_files[0] == FailedFile("bad00.csv", 1, BROKEN.message)
 
     worker.clock.forward(1)
     worker.load(file("late.csv"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Grid, Line, Tone
 from tallymark.cli.failure import failure_blocks
-from tallymark.cli.output import words
+from tallymark.cli.output import wording
 from tallymark.model.report import Failure, Outcome, PipelineReport, RunReport
 
 ALWAYS_SHOWN = ("inserted", "updated")
@@ -19,7 +19,7 @@ OUTCOME_WORDS = {
 
 
 def run(report: RunReport) -> Answer:
-    return _answer(report, report.pipelines, f" in {words.seconds(report.seconds)}")
+    return _answer(report, report.pipelines, f" in {wording.seconds(report.seconds)}")
 
 
 def recover(reports: Sequence[PipelineReport]) -> Answer:
@@ -45,7 +45,7 @@ def first_failure(reports: Iterable[PipelineReport]) -> Failure:
     for report in reports:
         if report.outcome is Outcome.FAILED and report.failures:
             return report.failures[0]
-    return Failure("TM000", "a pipeline failed without saying why")
+    return Failure("TM000", "a pipeline failed without a reason")
 
 
 def load_blocks(reports: Sequence[PipelineReport]) -> Iterator[Block]:
@@ -58,17 +58,17 @@ def load_blocks(reports: Sequence[PipelineReport]) -> Iterator[Block]:
 
 
 def _grid(reports: Sequence[PipelineReport]) -> Grid:
-    """Counts that are zero everywhere get no column."""
+    """Counts that are zero in every row get no column."""
     counts = [report.counts.as_dict() for report in reports]
-    shown = [n for n in words.LABELS if n in ALWAYS_SHOWN or any(c[n] for c in counts)]
+    shown = [n for n in wording.LABELS if n in ALWAYS_SHOWN or any(c[n] for c in counts)]
     rows = [
         (
             report.pipeline,
             OUTCOME_WORDS[report.outcome],
-            words.number(report.discovery.new),
-            words.number(count["total"]),
-            *(words.number(count[label]) for label in shown),
-            words.seconds(report.seconds),
+            wording.number(report.discovery.new),
+            wording.number(count["total"]),
+            *(wording.number(count[label]) for label in shown),
+            wording.seconds(report.seconds),
         )
         for report, count in zip(reports, counts, strict=True)
     ]
@@ -81,41 +81,43 @@ def _notes(report: PipelineReport) -> Iterator[Block]:
     for failure in report.failures:
         yield from failure_blocks(failure, f"{name}: ")
     if report.outcome is Outcome.BUSY:
-        yield Line(f"{name}: another worker writes this table; run again when it is done", Tone.WARN)
+        yield Line(f"{name}: another worker is writing this table; run again when it is done", Tone.WARN)
     for warning in report.warnings:
         yield Line(f"{name}: warning: {warning}", Tone.WARN)
     if report.recovered:
-        done = words.plural(len(report.recovered), "commit")
-        yield Line(f"{name}: recorded {done} that an earlier run had made without recording it", Tone.GOOD)
+        done = wording.plural(len(report.recovered), "commit")
+        yield Line(f"{name}: recorded {done} that an earlier run made but did not record", Tone.GOOD)
     if report.undone:
-        lost = words.plural(len(report.undone), "load")
+        lost = wording.plural(len(report.undone), "batch")
         yield Line(
-            f"{name}: the table no longer holds {lost}, since it was restored or made anew; the files wait "
-            f"to be loaded again: {words.names(report.undone)}",
+            f"{name}: the table was restored or recreated and no longer holds {lost}; the next run loads "
+            f"the files again: {wording.names(report.undone)}",
             Tone.WARN,
         )
     if report.still_open:
-        left = words.plural(len(report.still_open), "batch")
+        left = wording.plural(len(report.still_open), "batch")
         yield Line(
-            f"{name}: {left} not committed; the next run tries first: {words.names(report.still_open)}",
+            f"{name}: {left} not committed; the next run retries first: {wording.names(report.still_open)}",
             Tone.WARN,
         )
-    for copy, original in report.discovery.duplicates:
-        text = f"{name}: {words.path(copy)} repeats {words.path(original)}: recorded, not loaded"
+    for repeated in report.discovery.duplicates:
+        copy, original = wording.path(repeated.path), wording.path(repeated.repeats)
+        yield Line(f"{name}: {copy} has the same content as {original}: recorded, not loaded", Tone.DIM)
+    for deferred in report.discovery.waiting:
+        text = f"{name}: {wording.path(deferred.path)} left for the next run: {deferred.reason}"
         yield Line(text, Tone.DIM)
-    for file, reason in report.discovery.waiting:
-        yield Line(f"{name}: {words.path(file)} left for the next run: {reason}", Tone.DIM)
     if report.held_back:
-        yield Line(f"{name}: held back behind the failed file: {words.names(report.held_back)}", Tone.WARN)
+        files = wording.names(report.held_back)
+        yield Line(f"{name}: held back until the failed file is fixed: {files}", Tone.WARN)
     if report.counts.rejected:
-        bad = words.plural(report.counts.rejected, "bad row")
-        yield Line(f"{name}: {bad} kept aside: tallymark quarantine show {name}", Tone.WARN)
+        bad = wording.plural(report.counts.rejected, "bad row")
+        yield Line(f"{name}: {bad} quarantined; to see them: tallymark quarantine show {name}", Tone.WARN)
 
 
 def _summary(reports: Sequence[PipelineReport], took: str) -> Line:
-    tally = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
-    parts = [f"{count} {OUTCOME_WORDS[outcome]}" for outcome, count in tally.items() if count]
-    tone = Tone.BAD if tally[Outcome.FAILED] else Tone.GOOD
+    outcomes = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
+    parts = [f"{count} {OUTCOME_WORDS[outcome]}" for outcome, count in outcomes.items() if count]
+    tone = Tone.BAD if outcomes[Outcome.FAILED] else Tone.GOOD
     return Line(
-        f"{words.plural(len(reports), 'pipeline')}: {', '.join(parts) or 'nothing to do'}{took}", tone
+        f"{wording.plural(len(reports), 'pipeline')}: {', '.join(parts) or 'nothing to do'}{took}", tone
     )

@@ -1,16 +1,16 @@
-"""What a load would do: `plan`."""
+"""What a load would do and what it would read: `plan`, `preview`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Line, Tone
+from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Grid, Line, Tone
 from tallymark.cli.failure import failure_blocks
-from tallymark.cli.output import words
+from tallymark.cli.output import wording
 from tallymark.errors import GateFailed, GuardTripped
 from tallymark.model.gate import GateResult
-from tallymark.model.report import BadRow, Failure, PlanReport, RowSample
+from tallymark.model.report import BadRow, Failure, PlanReport, Preview, RowSample
 
 TONES = {"insert": Tone.GOOD, "update": Tone.WARN, "close": Tone.WARN, "delete": Tone.BAD}
 
@@ -27,7 +27,7 @@ def plan(reports: Sequence[PlanReport], with_sql: bool) -> Answer:
 
 
 def _what_stops(report: PlanReport) -> Failure | None:
-    """A plan that says the load would fail answers as the load would."""
+    """If the load would fail, the plan fails with the same error."""
     if report.failure:
         return report.failure
     if report.guards:
@@ -37,24 +37,24 @@ def _what_stops(report: PlanReport) -> Failure | None:
 
 
 def _plan_blocks(report: PlanReport) -> Iterator[Block]:
-    creates = " (the load creates it)" if report.creates_table and not report.empty else ""
-    place = "view" if report.is_view else "table"
-    yield Line(f"{report.pipeline} → {place} {report.table}{creates}", Tone.HEADING)
+    creates = " (created by the load)" if report.creates_table and not report.empty else ""
+    kind = "view" if report.is_view else "table"
+    yield Line(f"{report.pipeline} → {kind} {report.table}{creates}", Tone.HEADING)
     if report.failure:
         yield from failure_blocks(report.failure, "  ")
     if not report.files:
         if report.empty:
             yield Line("  nothing new to load", Tone.DIM)
         return
-    yield Line(f"  files     {words.number(len(report.files))}: {words.names(report.files)}")
+    yield Line(f"  files     {wording.number(len(report.files))}: {wording.names(report.files)}")
     if report.more_files:
-        yield Line(f"            {words.plural(report.more_files, 'file')} wait for further batches")
+        yield Line(f"            {wording.plural(report.more_files, 'more file')} in later batches")
     yield Line(f"  shape     {report.shape}: {report.reason}")
     if report.way:
-        yield Line(f"  way       {report.way}")
+        yield Line(f"  write     {report.way}")
     if not report.is_view:
-        counts = words.counts_in_words(report.counts)
-        yield Line(f"  rows      {words.number(report.counts.total)} read: {counts}")
+        counts = wording.counts_in_words(report.counts)
+        yield Line(f"  rows      {wording.number(report.counts.total)} read: {counts}")
     for change in report.schema_changes:
         yield Line(f"  schema    {change}", Tone.WARN)
     for guard in report.guards:
@@ -70,12 +70,12 @@ def _plan_blocks(report: PlanReport) -> Iterator[Block]:
 
 
 def _quality_blocks(results: Sequence[GateResult]) -> Iterator[Block]:
-    """Rules that only warn are among the warnings."""
+    """Failed rules of severity `warn` are among the plan's warnings."""
     if results:
-        yield Line(f"  quality   {words.rules_in_words(results)}")
+        yield Line(f"  quality   {wording.rules_passed(results)}")
     for result in results:
         if result.stops:
-            yield Line(f"  quality   would stop the load: {words.gate(result)}", Tone.BAD)
+            yield Line(f"  quality   would stop the load: {wording.gate(result)}", Tone.BAD)
 
 
 def _sample_blocks(samples: Sequence[RowSample], key: Sequence[str]) -> Iterator[Block]:
@@ -87,18 +87,38 @@ def _sample_blocks(samples: Sequence[RowSample], key: Sequence[str]) -> Iterator
 
 
 def _row_in_words(sample: RowSample, key: Sequence[str]) -> str:
-    """`id=7, amount=10 → 12`: of a row that changes, the key and what differs."""
+    """`id=7, amount=10 → 12`: the key and the values that change."""
     cells = []
     for column, before, after, differs in sample.cells(key):
-        old = f"{words.value(before)} → " if differs else ""
-        cells.append(f"{column}={old}{words.value(after)}")
+        old = f"{wording.value(before)} → " if differs else ""
+        cells.append(f"{column}={old}{wording.value(after)}")
     return ", ".join(cells)
 
 
 def _bad_row_blocks(bad_rows: Sequence[BadRow], rejected: int) -> Iterator[Block]:
     if bad_rows:
-        yield Line(f"  bad rows  {words.number(rejected)}, kept aside by the load", Tone.WARN)
+        yield Line(f"  bad rows  {wording.number(rejected)}, to be quarantined by the load", Tone.WARN)
     for bad in bad_rows:
-        place = f"{words.path(bad.file)} row {bad.row if bad.row is not None else '?'}"
+        place = f"{wording.path(bad.file)} row {bad.row if bad.row is not None else '?'}"
         column = f", {bad.column}" if bad.column else ""
-        yield Line(f"    {place}{column}: {bad.reason}: {words.value(bad.raw)}", Tone.WARN)
+        yield Line(f"    {place}{column}: {bad.reason}: {wording.value(bad.raw)}", Tone.WARN)
+
+
+def preview(found: Preview, *, with_plan: bool) -> Answer:
+    shown = found if with_plan else replace(found, spark_plan="")
+    return Answer(result=shown, blocks=tuple(_preview_blocks(shown)))
+
+
+def _preview_blocks(found: Preview) -> Iterator[Block]:
+    yield Line(found.pipeline, Tone.HEADING)
+    for read in found.inputs:
+        yield Line(f"  reads     {wording.path(read.name)} ({read.version})")
+    if found.query:
+        yield Code(found.query, "sql")
+    yield Grid(("column", "type"), tuple((column.name, column.type) for column in found.schema))
+    if found.rows:
+        names = tuple(column.name for column in found.schema)
+        yield Grid(names, tuple(tuple(wording.value(row[name]) for name in names) for row in found.rows))
+    yield Line(f"{wording.plural(len(found.rows), 'row')} shown; nothing was written", Tone.DIM)
+    if found.spark_plan:
+        yield Code(found.spark_plan, "text")

@@ -21,8 +21,14 @@ from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.transform import Language, Transform
 from tallymark.errors import ConfigError
-from tallymark.model.graph import Graph
-from tallymark.model.lineage import ALL_COLUMNS, ColumnLineage, ColumnSource, InputKind, PipelineLineage
+from tallymark.model.graph import (
+    ALL_COLUMNS,
+    ColumnLineage,
+    ColumnSource,
+    Graph,
+    InputKind,
+    PipelineLineage,
+)
 from tallymark.model.settings import Strategy
 from tallymark.templates import Context, Template, render
 

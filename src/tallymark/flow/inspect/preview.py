@@ -15,7 +15,7 @@ from tallymark.flow.offer import look_for_files, pin_now
 from tallymark.flow.transform.pins import Pin
 from tallymark.flow.transform.query import transformed
 from tallymark.model.batch import Batch, SourceFile
-from tallymark.model.report import Preview
+from tallymark.model.report import Preview, PreviewColumn, PreviewInput
 from tallymark.sources.discover import order_files
 
 _FILES_SHOWN = 20
@@ -42,8 +42,10 @@ def _preview(
     return Preview(
         pipeline=job.task.pipeline,
         query=query,
-        inputs=tuple(inputs),
-        schema=tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields),
+        inputs=tuple(PreviewInput(name, version) for name, version in inputs),
+        schema=tuple(
+            PreviewColumn(field.name, field.dataType.simpleString()) for field in frame.schema.fields
+        ),
         rows=first,
         spark_plan=_spark_plan(frame),
     )

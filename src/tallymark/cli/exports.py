@@ -1,4 +1,4 @@
-"""Files that commands write where the user says."""
+"""Files that commands write at a path given by the user."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def write_text(path: Path, text: str) -> Path:
         path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise ConfigError(
-            f"cannot write {path}: {error.strerror or error}", hint="choose a place that you may write to"
+            f"cannot write {path}: {error.strerror or error}", hint="choose a path that you can write to"
         ) from error
     return path
 
 
 def check_export(path: Path) -> None:
-    """Before Spark starts: a wrong name should not cost the user a wait."""
+    """Called before any row is read: a wrong file name must not cost the user a wait."""
     if path.suffix not in EXPORT_ENDINGS:
+        found = f"unknown file ending {path.suffix}" if path.suffix else "the file has no ending"
         raise ConfigError(
-            f"--export {path}: the ending says the format, and {path.suffix or 'none'} is not known",
+            f"--export {path}: {found}, so the format is not clear",
             hint=f"use one of {', '.join(EXPORT_ENDINGS)}",
         )
 

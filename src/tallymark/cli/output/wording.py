@@ -1,4 +1,4 @@
-"""Numbers, times, paths and values as people read them."""
+"""Formats numbers, times, paths and values for people."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def when(moment: datetime | None) -> str:
 
 
 def path(text: str) -> str:
-    """Relative to where the user is, when it lies below."""
+    """Relative to the current folder if it is below it."""
     local = Path(text.removeprefix("file://"))
     here = Path.cwd()
     return str(local.relative_to(here)) if local.is_relative_to(here) else text
@@ -49,13 +49,13 @@ def value(content: object, longest: int = LONGEST_VALUE) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def rules_in_words(results: Collection[GateResult]) -> str:
-    hold = sum(result.passed for result in results)
-    return f"{number(hold)} of {number(len(results))} rules hold"
+def rules_passed(results: Collection[GateResult]) -> str:
+    passed = sum(result.passed for result in results)
+    return f"{number(passed)} of {number(len(results))} rules passed"
 
 
 def gate(result: GateResult) -> str:
-    """On one line, whatever the samples hold."""
+    """On one line, whatever the samples contain."""
     return value(str(result), LONGEST_GATE)
 
 
