@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tallymark.destinations.registry import spark_needs
 from tallymark.spark import Sessions
 from tallymark.spark.options import SparkConfig
 
@@ -36,7 +37,7 @@ class Engine:
 def start_engine(memory: str, scratch: Path | None = None) -> Engine:
     home = scratch or Path(tempfile.mkdtemp(prefix="tallymark-bench-"))
     config = SparkConfig(conf={"spark.driver.memory": memory})
-    ours = Sessions(config, home=home).isolated()
+    ours = Sessions(config, spark_needs(), home=home).isolated()
     by_hand, tuned = ours.newSession(), ours.newSession()
     for name, value in _DEFAULTS.items():
         by_hand.conf.set(name, value)

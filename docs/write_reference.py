@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tallymark.config.schema import write_reference
-from tallymark.destinations.support import with_support
+from tallymark.destinations.registry import with_support
 
 REFERENCE = Path(__file__).parent / "reference"
 

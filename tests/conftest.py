@@ -17,6 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
 from shared_spark import shared_spark
+from tallymark.destinations.registry import spark_needs
 from tallymark.spark import Sessions
 from tallymark.spark.options import SparkConfig
 
@@ -66,9 +67,9 @@ def sessions(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterat
             "spark.sql.lightweightPlanChangeValidation": False,
         },
     )
-    started = Sessions(config, home=home / "spark")
+    started = Sessions(config, spark_needs(), home=home / "spark")
     with shared_spark(home, started.isolated) as spark:
-        yield Sessions.of(spark)
+        yield Sessions.of(spark, spark_needs())
     started.stop()
 
 

@@ -23,20 +23,18 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 from uuid import uuid4
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.config.combinations import faults
 from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
 from tallymark.config.problem import key_text
-from tallymark.config.project import DestinationConfig
+from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination
-from tallymark.destinations.delta.destination import DeltaDestination
 from tallymark.errors import ConfigError, Fenced, SourceError
 from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
 from tallymark.flow.discover import discover
 from tallymark.flow.job import Job, Task
-from tallymark.flow.open import open_destination
 from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
@@ -133,13 +131,13 @@ def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Ses
         theirs = spark or SparkSession.getActiveSession()
     else:
         theirs = spark or source.sparkSession
-    return _embedded() if theirs is None else Sessions.of(theirs)
+    return _embedded() if theirs is None else Sessions.of(theirs, registry.spark_needs())
 
 
 @cache
 def _embedded() -> Sessions:
     """One Spark for all library calls of a process that has none: starting it costs seconds."""
-    return Sessions(SparkConfig(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
+    return Sessions(SparkConfig(), registry.spark_needs(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
 
 
 def _task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool) -> Task:
@@ -272,23 +270,10 @@ def _job(
 
 
 def _destination(table: str, spark: Callable[[], SparkSession], chosen: Target | None = None) -> Destination:
-    """Without a choice, `silver.orders` is a table of the session's catalog; anything with a slash is a
-    folder or URL."""
+    """Without a choice, the target itself says where the table is."""
     if isinstance(chosen, Mapping):
-        return open_destination(_destination_config(chosen), spark, os.path.abspath)
-    if chosen is not None:
-        return chosen.open(spark)
-    return DeltaDestination(spark) if "/" in table else DeltaDestination(spark, catalog="spark_catalog")
-
-
-def _destination_config(chosen: Mapping[str, object]) -> DestinationConfig:
-    try:
-        config: DestinationConfig = TypeAdapter(DestinationConfig).validate_python(dict(chosen))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(part) for part in ("destination", *fault["loc"][1:]))
-        raise ConfigError(f"{where}: {fault['msg']}") from error
-    return config
+        return registry.open_destination(registry.parse_options(chosen), spark, os.path.abspath)
+    return registry.open_target(table, spark) if chosen is None else chosen.open(spark)
 
 
 @contextmanager

@@ -72,9 +72,14 @@ class Project:
         self._on_event = on_event or (lambda event: None)
         home = self._project.root / HOME
         self._sessions = (
-            Sessions.of(spark)
+            Sessions.of(spark, self._project.spark_needs)
             if spark
-            else Sessions(self._project.config.spark, home=home, on_progress=self._tell_of_spark)
+            else Sessions(
+                self._project.config.spark,
+                self._project.spark_needs,
+                home=home,
+                on_progress=self._tell_of_spark,
+            )
         )
         self._opened: Ledger | None = None
 
@@ -284,7 +289,7 @@ def init_pipeline(
     from tallymark.flow.inspect.scaffold import propose_pipeline
 
     project = load_project(find_project(Path(folder)))
-    sessions = Sessions(project.config.spark, home=project.root / HOME)
+    sessions = Sessions(project.config.spark, project.spark_needs, home=project.root / HOME)
     try:
         sample = Path(from_file).resolve()
         return propose_pipeline(project, sessions, name, sample, strategy, unique_key)

@@ -42,6 +42,7 @@ from seams import (
 
 from shared_spark import Door, Jvm
 from tallymark.config.load import load_project
+from tallymark.destinations.registry import spark_needs
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline, run_side_by_side
 from tallymark.flow.select import select_pipelines
@@ -200,7 +201,7 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
 
     def isolated() -> SparkSession:
         if not sessions:
-            sessions.append(Sessions.of(jvm.attach()))
+            sessions.append(Sessions.of(jvm.attach(), spark_needs()))
         return sessions[0].isolated()
 
     ledger = open_ledger(project.ledger_url)

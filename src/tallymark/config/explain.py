@@ -101,6 +101,8 @@ def _report(document: Document, model: type[BaseModel], path: KeyPath, details: 
             document.report(path, str(detail["ctx"]["error"]))
         case "string_too_short":
             document.report(path, "is empty")
+        case "union_tag_invalid" if (*path, "type") in document.faulty:
+            pass  # a kind of destination that cannot be loaded
         case "union_tag_invalid":
             tags = detail["ctx"]["expected_tags"].replace("'", "").split(", ")
             _report_choice(document, (*path, "type"), value.get("type"), tags)

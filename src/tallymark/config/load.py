@@ -12,24 +12,19 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import assert_never
 
 from tallymark.config.document import Document, Position, read_document
 from tallymark.config.explain import validate
 from tallymark.config.pipelines import PROJECT_FILE, Draft, Pipeline, pipeline_folders, read_pipeline
 from tallymark.config.problem import KeyPath, Problem, closest, config_error
-from tallymark.config.project import (
-    DeltaDestinationConfig,
-    DestinationConfig,
-    DuckDbDestinationConfig,
-    PostgresDestinationConfig,
-    ProjectConfig,
-    SqliteDestinationConfig,
-)
+from tallymark.config.project import ProjectConfig, installed_model
 from tallymark.config.quality_tests import QualityTest, read_quality_tests
+from tallymark.destinations import registry
 from tallymark.errors import ConfigError
 from tallymark.model.secrets import redact
+from tallymark.spark.options import SparkNeeds
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _SQLITE = "sqlite:///"
@@ -49,6 +44,11 @@ class LoadedProject:
     def resolve(self, path: str) -> str:
         """A relative path becomes absolute below the project; a URL stays as it is."""
         return _resolve(self.root, path)
+
+    @property
+    def spark_needs(self) -> tuple[SparkNeeds, ...]:
+        """What its destinations and its quarantine need of Spark."""
+        return registry.spark_needs(self.config.destinations.values())
 
     def __repr__(self) -> str:
         return redact(f"LoadedProject({self.name!r}, {str(self.root)!r}, pipelines={list(self.pipelines)})")
@@ -72,7 +72,7 @@ def load_project(folder: Path, environment: Mapping[str, str] | None = None) -> 
         raise _no_project(f"no {PROJECT_FILE} in {root}")
     environment = os.environ if environment is None else environment
     document = read_document(root / PROJECT_FILE, PROJECT_FILE, environment)
-    config = validate(document, ProjectConfig)
+    config = validate(document, _model_for(document))
     _check_default_destination(document, config)
     problems = document.problems
     drafts = [read_pipeline(root, found, config, environment) for found in pipeline_folders(root, problems)]
@@ -110,6 +110,27 @@ def _refuse_other_spelling(folder: Path) -> None:
         )
 
 
+def _model_for(document: Document) -> type[ProjectConfig]:
+    """Other distributions are searched for kinds of destinations only if the file asks for one that is not
+    built in. A kind that cannot be loaded is reported where the file asks for it."""
+    given = document.data.get("destinations")
+    foreign: dict[str, KeyPath] = {}
+    for name, destination in given.items() if isinstance(given, dict) else ():
+        kind = destination.get("type") if isinstance(destination, dict) else None
+        if isinstance(kind, str) and kind not in registry.BUILT_IN:
+            foreign[kind] = ("destinations", name, "type")
+    if not foreign:
+        return ProjectConfig
+    known = registry.kind_names()
+    for kind, path in foreign.items():
+        try:
+            if kind in known:
+                registry.find_kind(kind)
+        except ConfigError as error:
+            document.report(path, error.message, error.hint)
+    return installed_model()
+
+
 def _check_default_destination(document: Document, config: ProjectConfig | None) -> None:
     if config is None or config.defaults.destination in config.destinations:
         return
@@ -132,7 +153,9 @@ def _shared_tables(root: Path, project: ProjectConfig, drafts: list[Draft]) -> l
         destination = project.destinations.get(pipeline.destination) if pipeline else None
         if pipeline is None or destination is None:
             continue
-        place = (_location(root, destination), pipeline.table.casefold())
+        kind = registry.kind_of(destination)
+        location = kind.location(destination, partial(_resolve, root))
+        place = (location, pipeline.table.casefold())
         other = first.setdefault(place, draft)
         if other is draft or other.pipeline is None:
             continue
@@ -146,20 +169,6 @@ def _shared_tables(root: Path, project: ProjectConfig, drafts: list[Draft]) -> l
     return problems
 
 
-def _location(root: Path, destination: DestinationConfig) -> str:
-    match destination:
-        case DeltaDestinationConfig(path=str() as path):
-            return _resolve(root, path).rstrip("/")
-        case DeltaDestinationConfig():
-            return f"catalog {destination.catalog}"
-        case PostgresDestinationConfig():
-            return destination.url
-        case SqliteDestinationConfig(path=path) | DuckDbDestinationConfig(path=path):
-            return _resolve(root, path)
-        case _:
-            assert_never(destination)
-
-
 def _ledger_url(root: Path, url: str) -> str:
     if not url.startswith(_SQLITE):
         return url
@@ -170,10 +179,8 @@ def _ledger_url(root: Path, url: str) -> str:
 def _quarantine_root(root: Path, project: ProjectConfig) -> str:
     if project.quarantine_path is not None:
         return _resolve(root, project.quarantine_path)
-    for destination in project.destinations.values():
-        if isinstance(destination, DeltaDestinationConfig) and destination.path is not None:
-            return f"{_resolve(root, destination.path).rstrip('/')}/_tallymark/quarantine"
-    return _resolve(root, ".tallymark/quarantine")
+    found = registry.quarantine_root(project.destinations.values(), partial(_resolve, root))
+    return found or _resolve(root, ".tallymark/quarantine")
 
 
 def _resolve(root: Path, path: str) -> str:

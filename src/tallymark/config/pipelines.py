@@ -27,8 +27,9 @@ from tallymark.config.transform import (
     Transform,
     with_plain_line_ends,
 )
+from tallymark.destinations.registry import kind_of
 from tallymark.model.secrets import redact
-from tallymark.model.settings import MergeSettings
+from tallymark.model.settings import MergeSettings, SchemaEvolution
 
 PROJECT_FILE = "tallymark.yaml"
 PIPELINES_FOLDER = "pipelines"
@@ -132,6 +133,8 @@ def read_pipeline(
         _check_destination(document, destination, project)
     for found in faults(config, transform) if config is not None else ():
         document.report(found.path, found.message, found.hint)
+    if config is not None and project is not None and not document.problems:
+        _check_support(document, config, project)
     if document.problems or config is None or project is None:
         return Draft(name, document, None)
     return Draft(
@@ -205,6 +208,26 @@ def _check_folder(document: Document, parts: tuple[str, ...]) -> None:
         message = f"the folder {'/'.join(parts)} cannot be the name of a pipeline: {fault}"
         suggestion = f"rename it, such as {PIPELINES_FOLDER}/{usable}"
         document.problems.append(Problem(document.file, 0, 0, "", message, suggestion))
+
+
+def _check_support(document: Document, config: PipelineConfig, project: ProjectConfig) -> None:
+    """What the destination declares that it does not do is refused before anything runs."""
+    name = config.destination or project.defaults.destination
+    options = project.destinations.get(name)
+    if options is None:
+        return  # reported already
+    evolves = config.schema_evolution is SchemaEvolution.ADD
+    gaps = (
+        kind_of(options)
+        .capabilities_of(options)
+        .gaps(
+            config.merge_settings(),
+            is_view=config.materialized is Materialized.VIEW,
+            adds_columns=evolves and "schema_evolution" in config.model_fields_set,
+        )
+    )
+    for key, gap in gaps:
+        document.report((key,), f"{name}: {gap.reason}", gap.hint)
 
 
 def _check_destination(document: Document, asked: str, project: ProjectConfig) -> None:

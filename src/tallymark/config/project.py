@@ -3,99 +3,41 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, create_model, field_validator
 
 from tallymark.config.template_vars import TemplateVars
+from tallymark.destinations import registry
+from tallymark.destinations.declaration import DestinationOptions
 from tallymark.model.section import Section
 from tallymark.spark.options import SparkConfig
 
 
-def _as_texts(value: object) -> object:
-    """Delta's properties are texts, yet people write `delta.enableChangeDataFeed: true`."""
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: str(item).lower() if isinstance(item, bool | int | float) else item
-        for key, item in value.items()
-    }
-
-
-Properties = Annotated[
-    dict[str, str],
-    BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float | bool]),
-]
-
-
-class DeltaDestinationConfig(Section):
-    """Delta tables, in a folder or in a Spark catalog."""
-
-    type: Literal["delta"] = "delta"
-    path: str | None = Field(
-        None,
-        min_length=1,
-        description="delta: root folder or URL; table silver.orders lives in <path>/silver/orders",
+def _kind_name(value: Any) -> Any:
+    kind = (
+        value.get("type", registry.DEFAULT.name)
+        if isinstance(value, dict)
+        else getattr(value, "type", registry.DEFAULT.name)
     )
-    catalog: str | None = Field(
-        None,
-        min_length=1,
-        description="Instead of path: tables of this Spark catalog (spark_catalog is the built-in one)",
-    )
-    properties: Properties = Field(
-        default_factory=dict, description="Delta table properties for tables that Tallymark creates"
-    )
-
-    @model_validator(mode="after")
-    def _in_one_place(self) -> Self:
-        if self.path is None and self.catalog is None:
-            raise ValueError("needs path (a folder or URL) or catalog (the name of a Spark catalog)")
-        if self.path is not None and self.catalog is not None:
-            raise ValueError("has both path and catalog; keep one")
-        return self
-
-
-class PostgresDestinationConfig(Section):
-    """Tables of PostgreSQL 14 or newer; silver.orders is table orders of schema silver."""
-
-    type: Literal["postgres"]
-    url: str = Field(min_length=1, description="postgres only: postgresql://user:${PGPASSWORD}@host/db")
-
-
-class SqliteDestinationConfig(Section):
-    """Tables of a SQLite file. SQLite has no schemas: table silver.orders has this whole name there."""
-
-    type: Literal["sqlite"]
-    path: str = Field(
-        min_length=1, description="sqlite and duckdb: the database file; its folder must be there"
-    )
-
-
-class DuckDbDestinationConfig(Section):
-    """Tables of a DuckDB file; silver.orders is table orders of schema silver."""
-
-    type: Literal["duckdb"]
-    path: str = Field(
-        min_length=1, description="sqlite and duckdb: the database file; its folder must be there"
-    )
-
-
-def _destination_type(value: Any) -> Any:
-    kind = value.get("type", "delta") if isinstance(value, dict) else getattr(value, "type", "delta")
     return kind if isinstance(kind, str) else repr(kind)
 
 
-DestinationConfig = Annotated[
-    Annotated[DeltaDestinationConfig, Tag("delta")]
-    | Annotated[SqliteDestinationConfig, Tag("sqlite")]
-    | Annotated[DuckDbDestinationConfig, Tag("duckdb")]
-    | Annotated[PostgresDestinationConfig, Tag("postgres")],
-    Discriminator(_destination_type),
-]
+def _one_of(kinds: Iterable[registry.AnyKind]) -> Any:
+    """A union of the options of these kinds, told apart by `type`."""
+    members = tuple(Annotated[kind.options, Tag(kind.name)] for kind in kinds)
+    return Annotated[Union[members], Discriminator(_kind_name)]  # noqa: UP007 (made at run time)
+
+
+if TYPE_CHECKING:
+    DestinationConfig = DestinationOptions
+else:
+    DestinationConfig = _one_of(registry.BUILT_IN.values())
 
 
 def _a_lake() -> dict[str, DestinationConfig]:
-    return {"lake": DeltaDestinationConfig(path="warehouse")}
+    return {"lake": registry.DEFAULT.options(path="warehouse")}
 
 
 class ProjectDefaults(Section):
@@ -113,7 +55,8 @@ class ProjectConfig(Section):
     spark: SparkConfig = Field(default_factory=SparkConfig, description="Where Spark runs, and how")
     destinations: dict[str, DestinationConfig] = Field(
         default_factory=_a_lake,
-        description="Where tables live, by a name of your choice; default: lake, Delta tables in warehouse/",
+        description="Where tables live, by a name of your choice; "
+        f"default: lake, {registry.DEFAULT.title} tables in warehouse/",
     )
     defaults: ProjectDefaults = Field(
         default_factory=ProjectDefaults, description="For pipelines that do not say otherwise"
@@ -129,8 +72,8 @@ class ProjectConfig(Section):
     quarantine_path: str | None = Field(
         None,
         min_length=1,
-        description="Where bad rows are kept; default: _tallymark/quarantine in the first Delta path, "
-        "else .tallymark/quarantine",
+        description="Where bad rows are kept; default: _tallymark/quarantine "
+        f"in the first {registry.QUARANTINE.title} path, else .tallymark/quarantine",
     )
     parallel: int = Field(2, ge=1, le=64, description="How many pipelines run at the same time")
 
@@ -142,3 +85,13 @@ class ProjectConfig(Section):
         if re.match(r"sqlite:///(?!:memory:)[^?]", url):
             return url
         raise ValueError("expected sqlite:///path/to/file.db or postgresql://user@host/database")
+
+
+def installed_model() -> type[ProjectConfig]:
+    """ProjectConfig with the kinds of destinations that other distributions install."""
+    kinds = registry.installed_kinds()
+    if len(kinds) == len(registry.BUILT_IN):
+        return ProjectConfig
+    options: Any = dict[str, _one_of(kinds)]  # type: ignore[misc]  # made at run time
+    field = ProjectConfig.model_fields["destinations"]
+    return create_model("ProjectConfig", __base__=ProjectConfig, destinations=(options, field))

@@ -28,29 +28,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-from tallymark.errors import Fenced
+from tallymark.destinations.declaration import Capabilities
+from tallymark.errors import Fenced, Unsupported
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Applied, Marker
-from tallymark.model.plan import Label, Plan
+from tallymark.model.plan import AddColumn, Label, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import TableShape
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """Complete and frozen; an unsupported pair is refused at plan time with the reason."""
-
-    name: str
-    nested_types: bool  # False: nested values are kept as JSON
-    schema_evolution: bool  # a load can add columns
-    time_travel: bool  # earlier versions of a table can be read
-    sees_foreign_commits: bool  # a commit of another writer since the plan was made is noticed
-    locks_while_loading: bool  # other writers of the table wait from labelling until the commit
-    views: bool  # a query can be kept in the place of a table
 
 
 @dataclass(frozen=True)
@@ -235,3 +223,11 @@ class TakesArrow(Protocol):
 
 def takes_arrow(destination: object) -> TypeGuard[TakesArrow]:
     return callable(getattr(destination, "prepare_collected", None))
+
+
+def refuse_gaps(capabilities: Capabilities, plan: Plan) -> None:
+    """Raises Unsupported. Pipelines of a project are checked with its configuration already; this is for the
+    library, and for what only the plan knows: fallbacks, and columns that the table does not have."""
+    adds_columns = any(isinstance(change, AddColumn) for change in plan.schema_changes)
+    for key, gap in capabilities.gaps(plan.settings, adds_columns=adds_columns):
+        raise Unsupported(f"{plan.table}: {gap.reason}", hint=gap.hint, facts={"setting": key})

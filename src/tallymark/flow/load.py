@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.rules import FeedRules
 from tallymark.checks.split import Checked, split
-from tallymark.destinations.contract import Prepared
+from tallymark.destinations.contract import Prepared, refuse_gaps
 from tallymark.errors import (
     CheckError,
     CountsDoNotBalance,
@@ -123,6 +123,7 @@ def prepared_batch(
                 anew=_is_refresh(batch),
                 key_ranges=checked.key_ranges,
             )
+            refuse_gaps(job.destination.capabilities, plan)
             with staged.prepare(job, batch, plan, rows, checked, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
-from tallymark.config.project import DestinationConfig
+from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination, Place
+from tallymark.destinations.declaration import DestinationOptions, Resolve
 from tallymark.errors import ConfigError
 from tallymark.flow.inspect.graph import build_graph
-from tallymark.flow.open import light_place, open_destination
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,14 +56,14 @@ class NamedDestination:
     """A destination of a project, not open yet: each load opens it on a Spark session of its own."""
 
     name: str
-    config: DestinationConfig
-    resolve: Callable[[str], str]
+    config: DestinationOptions
+    resolve: Resolve
 
     def open(self, spark: Callable[[], SparkSession]) -> Destination:
-        return open_destination(self.config, spark, self.resolve)
+        return registry.open_destination(self.config, spark, self.resolve)
 
     def light_place(self) -> Place | None:
-        return light_place(self.config, self.resolve)
+        return registry.locate_tables(self.config, self.resolve)
 
 
 def named_destination(project: LoadedProject, name: str | None) -> NamedDestination:

@@ -12,22 +12,25 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zipfile import is_zipfile
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
-AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"
+from tallymark.spark.options import MavenPackage
 
-_OWN = {"delta-spark": DELTA_PACKAGE, "spark-avro": AVRO_PACKAGE}
+AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"  # for files, whatever the destination
+
 _IVY = ".ivy2.5.2"  # Spark's own name for it
 
 
-def packages(asked: Iterable[str], user: Mapping[str, str], shipped: frozenset[str]) -> list[str]:
-    """Maven coordinates to resolve: the user's, and ours where the user or Spark has no such JAR."""
+def packages(
+    needed: Iterable[MavenPackage], asked: Iterable[str], user: Mapping[str, str], shipped: frozenset[str]
+) -> list[str]:
+    """Maven coordinates to resolve: the user's, and those needed of which the user or Spark has no JAR."""
     wanted = [*asked, *filter(None, user.get("spark.jars.packages", "").split(","))]
     brought = ",".join([*wanted, user.get("spark.jars", ""), *shipped])
-    return [package for artifact, package in _OWN.items() if artifact not in brought] + wanted
+    own = [*needed, MavenPackage(AVRO_PACKAGE)]
+    return [package.coordinate for package in own if package.artifact not in brought] + wanted
 
 
 def excludes(shipped: frozenset[str]) -> str:
-    """What Spark ships is not fetched again: of Delta's 90 MB, 75 are Spark's own, copied at each start."""
+    """What Spark ships is not fetched again: of 90 MB for Delta, 75 are Spark's own, copied at each start."""
     artifacts = {re.sub(r"-\d[^/]*\.jar$", "", name) for name in shipped}
     return ",".join(f"*:{artifact}" for artifact in sorted(artifacts))
 
@@ -44,13 +47,13 @@ def default_ivy_folder() -> Path | None:
     return next((each / _IVY for each in _home_folders()), None)
 
 
-def download_notice(coordinates: Iterable[str], ivy: Path) -> str:
+def download_notice(coordinates: Iterable[str], needed: Iterable[MavenPackage], ivy: Path) -> str:
     """What is about to be downloaded, for the user who waits; empty if everything is there."""
     missing = [each for each in coordinates if not _is_kept(each, ivy)]
     if not missing:
         return ""
-    names = ["Delta 4.4.0 (about 13 MB)" if each == DELTA_PACKAGE else each for each in missing]
-    return f"downloading {', '.join(names)}, once"
+    shown = {package.coordinate: package.shown_as for package in needed}
+    return f"downloading {', '.join(shown.get(each) or each for each in missing)}, once"
 
 
 @dataclass(frozen=True)

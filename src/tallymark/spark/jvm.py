@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from tallymark.spark import jars
 from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.failures import explain
 from tallymark.spark.java import Java, find_java
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.options import SparkConfig, SparkNeeds
 from tallymark.spark.settings import is_local, launch_settings
 
 _LOG_LIMIT_BYTES = 8 << 20
@@ -32,7 +32,7 @@ _SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|account[.]?key|cr
 
 
 @dataclass(frozen=True)
-class Engine:
+class RunningJvm:
     session: SparkSession
     log_path: Path
 
@@ -48,34 +48,40 @@ def running_session() -> SparkSession | None:
     return SparkSession(SparkContext._active_spark_context)
 
 
-def start(config: SparkConfig, home: Path, tell: Callable[[str], None]) -> Engine:
-    launch = _Launch.of(config, home)
+def start(
+    config: SparkConfig, needs: Sequence[SparkNeeds], home: Path, tell: Callable[[str], None]
+) -> RunningJvm:
+    launch = _Launch.of(config, needs, home)
     return launch.run(launch.archive.used_by(launch.settings) if launch.archive else launch.settings, tell)
 
 
 def archive_classes(
-    config: SparkConfig, home: Path, tell: Callable[[str], None], exercise: Callable[[SparkSession], object]
+    config: SparkConfig,
+    needs: Sequence[SparkNeeds],
+    home: Path,
+    tell: Callable[[str], None],
+    warm_up: Callable[[SparkSession], object],
 ) -> Path:
-    """Writes the classes that `exercise` needs into a file that later starts use."""
-    launch = _Launch.of(config, home)
+    """Writes the classes that `warm_up` uses into a file that later starts map."""
+    launch = _Launch.of(config, needs, home)
     if launch.archive is None and is_local(config.master):
-        start(config, home, tell).stop()  # fetches the JARs: after it they are known
-        launch = _Launch.of(config, home)
+        start(config, needs, home, tell).stop()  # fetches the JARs: after it they are known
+        launch = _Launch.of(config, needs, home)
     if launch.archive is None:
         raise RuntimeUnavailable(
             "classes can be kept only for an embedded Spark whose JARs are fetched by fixed coordinates",
             hint="set spark.master to local[*], and name JARs in `packages` with their versions",
         )
-    engine = launch.run(launch.archive.made_by(launch.settings), tell)
+    running = launch.run(launch.archive.made_by(launch.settings), tell)
     tell("loading a few rows, so that Java meets the classes")
     try:
         try:
-            exercise(engine.session)
+            warm_up(running.session)
         finally:
             tell("Java writes its archive")
-            with suppress(subprocess.TimeoutExpired):  # what it did not write then is missed below
-                engine.stop(_ARCHIVING_SECONDS)
-        return launch.archive.finish(engine.log_path)
+            with suppress(subprocess.TimeoutExpired):  # `finish` finds what it did not write by then
+                running.stop(_ARCHIVING_SECONDS)
+        return launch.archive.finish(running.log_path)
     finally:
         launch.archive.discard_draft()
 
@@ -85,6 +91,7 @@ class _Launch:
     """All that is found before a JVM starts: Java, settings, JARs."""
 
     config: SparkConfig
+    needs: Sequence[SparkNeeds]
     home: Path
     java: Java
     asked: Mapping[str, str]  # the settings before the JARs were found
@@ -93,20 +100,21 @@ class _Launch:
     archive: ClassArchive | None  # None: the JARs are not known, or not on a path that Java keeps classes of
 
     @classmethod
-    def of(cls, config: SparkConfig, home: Path) -> _Launch:
+    def of(cls, config: SparkConfig, needs: Sequence[SparkNeeds], home: Path) -> _Launch:
         java, shipped = find_java(home), _shipped_jars()
-        asked = launch_settings(config, home, frozenset(jar.name for jar in shipped))
+        asked = launch_settings(config, needs, home, frozenset(jar.name for jar in shipped))
         resolved = jars.Resolved.of(asked, jars.ivy_folder(asked, home))
         known = resolved.files() if is_local(config.master) else []
         settings = jars.on_class_path(asked, known) if known else asked
         archive = ClassArchive.of(java, [*shipped, *known], resolved.record.parent) if known else None
-        return cls(config, home, java, asked, settings, resolved, archive)
+        return cls(config, needs, home, java, asked, settings, resolved, archive)
 
-    def run(self, settings: Mapping[str, str], tell: Callable[[str], None]) -> Engine:
+    def run(self, settings: Mapping[str, str], tell: Callable[[str], None]) -> RunningJvm:
         """Launches the JVM, its output to the log, and opens a session."""
         close_gateway()  # a JVM left by a stopped Spark would keep its old memory and JARs
         coordinates = filter(None, settings["spark.jars.packages"].split(","))
-        tell(jars.download_notice(coordinates, self.resolved.ivy) or "starting Spark")
+        needed = [package for need in self.needs for package in need.packages]
+        tell(jars.download_notice(coordinates, needed, self.resolved.ivy) or "starting Spark")
         log_path = self.home / "logs" / "spark.log"
         with _log_file(log_path) as log:
             begin = log.tell()
@@ -123,7 +131,7 @@ class _Launch:
                 raise explain(_written_since(log_path, begin), log_path, problem) from problem
         if is_local(self.config.master) and self.archive is None:
             self.resolved.remember(self.asked, context.getConf().get("spark.jars", "") or "")
-        return Engine(SparkSession(context), log_path)
+        return RunningJvm(SparkSession(context), log_path)
 
 
 def close_gateway(patience_seconds: float = 30) -> None:

@@ -6,32 +6,23 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.model.session import SHARES_FILES
 from tallymark.spark import connect
-from tallymark.spark.jars import DELTA_PACKAGE
-from tallymark.spark.options import SparkConfig
-from tallymark.spark.settings import DELTA_CATALOG, DELTA_EXTENSION, REQUIRED, is_connect, user_settings
+from tallymark.spark.options import SparkConfig, SparkNeeds
+from tallymark.spark.settings import REQUIRED, is_connect, user_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.spark.jvm import Engine
+    from tallymark.spark.jvm import RunningJvm
 
 _BETWEEN = "\x1f"  # settings: a character that none of them has
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
-# They mark a commit as the caller's. On a session of ours, Delta would skip or mislabel our own commits.
-_NEVER_INHERITED = frozenset(
-    {
-        "spark.databricks.delta.write.txnAppId",
-        "spark.databricks.delta.write.txnVersion",
-        "spark.databricks.delta.commitInfo.userMetadata",
-    }
-)
 
 
 class Sessions:
@@ -40,21 +31,29 @@ class Sessions:
     A Spark that already runs in this process is used and never stopped: a process can hold one only.
     """
 
-    def __init__(self, config: SparkConfig, *, home: Path, on_progress: Callable[[str], None] | None = None):
+    def __init__(
+        self,
+        config: SparkConfig,
+        needs: Sequence[SparkNeeds],
+        *,
+        home: Path,
+        on_progress: Callable[[str], None] | None = None,
+    ):
         self._config = config
+        self._needs = needs
         self._user = user_settings(config)
         self._home = home.absolute()
         self._tell = on_progress or (lambda _: None)
         self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
         self._root: SparkSession | None = None
-        self._engine: Engine | None = None
+        self._jvm: RunningJvm | None = None
         self._is_callers = False
         self._opened: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # on a Connect server, by us
 
     @classmethod
-    def of(cls, spark: SparkSession) -> Sessions:
+    def of(cls, spark: SparkSession, needs: Sequence[SparkNeeds]) -> Sessions:
         """Sessions beside the caller's own, classic or Connect, which is neither changed nor stopped."""
-        made = cls(SparkConfig(), home=Path())
+        made = cls(SparkConfig(), needs, home=Path())
         made._root = spark
         made._is_callers = True
         return made
@@ -69,13 +68,13 @@ class Sessions:
             if self._root is None or _is_stopped(self._root):
                 self._root = self._start()
             root = self._root
-        _require_delta(root)
+        _refuse_unmet(self._needs, root)
         session = self._beside(root)
         self._dress(session, root)
         return session
 
-    def archive_classes(self, exercise: Callable[[SparkSession], object]) -> Path:
-        """A file of the classes that `exercise` needs, which later starts map. Spark must not run yet."""
+    def archive_classes(self, warm_up: Callable[[SparkSession], object]) -> Path:
+        """A file of the classes that `warm_up` uses, which later starts map. Spark must not run yet."""
         from tallymark.spark import jvm
 
         if jvm.running_session():
@@ -83,16 +82,16 @@ class Sessions:
                 "Java keeps the classes of a whole life only, but this process already runs a Spark",
                 hint="run `tallymark prepare`, which is a process of its own",
             )
-        return jvm.archive_classes(self._config, self._home, self._tell, exercise)
+        return jvm.archive_classes(self._config, self._needs, self._home, self._tell, warm_up)
 
     def stop(self) -> None:
         with self._lock:
             while self._opened:
                 self._opened.pop().stop()
-            if self._engine is not None:
-                self._engine.stop()
+            if self._jvm is not None:
+                self._jvm.stop()
             if not self._is_callers:
-                self._root = self._engine = None
+                self._root = self._jvm = None
 
     def _beside(self, root: SparkSession) -> SparkSession:
         if not connect.is_connect_session(root):
@@ -119,8 +118,8 @@ class Sessions:
 
         if running := jvm.running_session():
             return running
-        self._engine = jvm.start(self._config, self._home, self._tell)
-        return self._engine.session
+        self._jvm = jvm.start(self._config, self._needs, self._home, self._tell)
+        return self._jvm.session
 
     def _connect(self) -> SparkSession:
         from tallymark.spark.jvm import running_session
@@ -140,7 +139,8 @@ class Sessions:
 
     def _dress(self, session: SparkSession, root: SparkSession) -> None:
         has = _settings(session)
-        inherited = {key: value for key, value in _settings(root).items() if key not in _NEVER_INHERITED}
+        never = {key for need in self._needs for key in need.never_inherited}
+        inherited = {key: value for key, value in _settings(root).items() if key not in never}
         wanted = {**inherited, **self._user, **REQUIRED}
         for key, value in wanted.items():
             if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
@@ -158,16 +158,23 @@ def _shares_files(root: SparkSession) -> bool:
     return str(hadoop.get("fs.defaultFS")).startswith("file:")
 
 
-def _require_delta(session: SparkSession) -> None:
-    """A server or a Databricks cluster has Delta in ways of its own; a plain classic session must name it."""
+def _refuse_unmet(needs: Sequence[SparkNeeds], session: SparkSession) -> None:
+    """A server or a Databricks cluster loads extensions its own way; a classic session must name them."""
     if connect.is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return
-    if "Delta" not in (session.conf.get("spark.sql.extensions", "") or ""):
-        raise RuntimeUnavailable(
-            "the Spark session that runs in this process does not know Delta",
-            hint=f"start it with spark.jars.packages={DELTA_PACKAGE}, "
-            f"spark.sql.extensions={DELTA_EXTENSION} and spark.sql.catalog.spark_catalog={DELTA_CATALOG}",
-        )
+    has = session.conf.get("spark.sql.extensions", "") or ""
+    for need in needs:
+        if need.extensions and need.title not in has:  # a vendor's runtime has a class name of its own
+            packages = ",".join(package.coordinate for package in need.packages)
+            settings = [
+                f"spark.jars.packages={packages}",
+                f"spark.sql.extensions={','.join(need.extensions)}",
+                *(f"{key}={value}" for key, value in need.settings.items()),
+            ]
+            raise RuntimeUnavailable(
+                f"the Spark session that runs in this process does not know {need.title}",
+                hint=f"start it with {', '.join(settings[:-1])} and {settings[-1]}",
+            )
 
 
 def _settings(session: SparkSession) -> dict[str, str]:

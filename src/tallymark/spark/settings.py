@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tallymark.errors import ConfigError
 from tallymark.spark import jars
-from tallymark.spark.options import SparkConfig
-
-DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+from tallymark.spark.options import SparkConfig, SparkNeeds
 
 # Comparing, casting and hashing rows depends on these: with others, the same file gives other rows.
 REQUIRED = {
@@ -60,17 +57,25 @@ def user_settings(config: SparkConfig) -> dict[str, str]:
     return settings
 
 
-def launch_settings(config: SparkConfig, home: Path, shipped: frozenset[str]) -> dict[str, str]:
+def launch_settings(
+    config: SparkConfig, needs: Sequence[SparkNeeds], home: Path, shipped: frozenset[str]
+) -> dict[str, str]:
     """What a Spark that we start is started with. `shipped` names the JARs that Spark comes with."""
     user = user_settings(config)
     own = _everywhere(config.master, home) | _downloads(user, home, shipped)
+    own["spark.sql.extensions"] = ",".join(name for need in needs for name in need.extensions)
+    for need in needs:
+        own |= need.settings
     if is_local(config.master):
         own |= _embedded(config.master)
+        for need in needs:
+            own |= need.embedded_settings
         own["spark.driver.extraJavaOptions"] += f" {_TIME_ZONE} {_ROOM_FOR_CLASSES}"
         if not _OTHER_COLLECTOR.search(user.get("spark.driver.extraJavaOptions", "")):
             own["spark.driver.extraJavaOptions"] += f" {_COLLECTOR}"
     joined = {key: mark.join(filter(None, [own[key], user.get(key)])) for key, mark in _LISTS.items()}
-    wanted = {"spark.jars.packages": ",".join(jars.packages(config.packages, user, shipped))}
+    needed = [package for need in needs for package in need.packages]
+    wanted = {"spark.jars.packages": ",".join(jars.packages(needed, config.packages, user, shipped))}
     return {**own, **user, **joined, **wanted}
 
 
@@ -79,8 +84,6 @@ def _everywhere(master: str, home: Path) -> dict[str, str]:
     return {
         "spark.master": master,
         "spark.app.name": "tallymark",
-        "spark.sql.extensions": DELTA_EXTENSION,
-        "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.ui.showConsoleProgress": "false",
         # Without these, Spark leaves spark-warehouse, metastore_db and derby.log in the current folder.
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -110,7 +113,6 @@ def _embedded(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": str(max(2, cores(master))),
-        "spark.databricks.delta.snapshotPartitions": "1",
         # Spark's own choice is 64 MiB of zeros for each sort, join or aggregation of each task, even of three
         # rows. They end up in the old part of the heap, which fills and is cleared again and again.
         "spark.buffer.pageSize": "1m",

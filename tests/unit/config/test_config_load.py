@@ -10,7 +10,8 @@ import pytest
 
 from tallymark.config.load import find_project, load_project
 from tallymark.config.pipeline import BatchConfig, ColumnConfig
-from tallymark.config.project import DeltaDestinationConfig, PostgresDestinationConfig
+from tallymark.destinations.delta import DeltaDestinationConfig
+from tallymark.destinations.postgres import PostgresDestinationConfig
 from tallymark.errors import ConfigError
 from tallymark.model.settings import MergeSettings, Strategy
 

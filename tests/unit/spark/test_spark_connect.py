@@ -50,11 +50,12 @@ ISOLATED = """
     from pyspark.sql import functions as F
     from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
     url, table = sys.argv[1:]
     conf = {"spark.sql.shuffle.partitions": 3, "spark.driver.memory": "9g"}
     told = []
-    sessions = Sessions(SparkConfig(master=url, conf=conf), home=Path("home"), on_progress=told.append)
+    sessions = Sessions(SparkConfig(master=url, conf=conf), spark_needs(), home=Path("home"), on_progress=told.append)
     one, other = sessions.isolated(), sessions.isolated()
     assert one.session_id != other.session_id
     assert one.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -73,11 +74,12 @@ CALLERS_OWN = """
     import sys, uuid
     from pyspark.sql import SparkSession
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
     callers = SparkSession.builder.remote(f"{sys.argv[1]}/;session_id={uuid.uuid4()}").create()
     callers.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     callers.conf.set("spark.sql.shuffle.partitions", "11")
-    beside = Sessions.of(callers)
+    beside = Sessions.of(callers, spark_needs())
     ours = beside.isolated()
     assert ours.session_id != callers.session_id
     assert ours.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -134,8 +136,9 @@ COLLECTED = """
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
     from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
-    sessions = Sessions(SparkConfig(master=sys.argv[1]), home=Path("home"))
+    sessions = Sessions(SparkConfig(master=sys.argv[1]), spark_needs(), home=Path("home"))
     kept, dropped = sessions.isolated(), [sessions.isolated()]
     dropped[0].range(1).collect()
 
@@ -157,9 +160,10 @@ NO_SERVER = """
     from tallymark.spark.options import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
     try:
-        Sessions(SparkConfig(master="sc://127.0.0.1:1/;token=hidden-word"), home=Path("home")).isolated()
+        Sessions(SparkConfig(master="sc://127.0.0.1:1/;token=hidden-word"), spark_needs(), home=Path("home")).isolated()
     except RuntimeUnavailable as problem:
         print(problem)
 """

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from tallymark.destinations.registry import spark_needs
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import Sessions
 from tallymark.spark.options import SparkConfig
@@ -30,7 +31,7 @@ def test_two_sessions_share_neither_settings_nor_views(sessions: Sessions) -> No
 
 
 def test_nothing_starts_before_it_is_asked_for(tmp_path: Path) -> None:
-    lazy = Sessions(SparkConfig(), home=tmp_path / "home")
+    lazy = Sessions(SparkConfig(), spark_needs(), home=tmp_path / "home")
     assert not lazy.started
     lazy.stop()
     assert not (tmp_path / "home").exists()
@@ -39,7 +40,7 @@ def test_nothing_starts_before_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_second_project_uses_the_spark_that_runs_and_leaves_it_running(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    second = Sessions(SparkConfig(conf={"spark.sql.shuffle.partitions": 5}), home=tmp_path)
+    second = Sessions(SparkConfig(conf={"spark.sql.shuffle.partitions": 5}), spark_needs(), home=tmp_path)
     session = second.isolated()
     assert session.conf.get("spark.sql.shuffle.partitions") == "5"
     second.stop()
@@ -54,7 +55,7 @@ def test_the_callers_own_session_is_copied_not_changed(sessions: Sessions) -> No
     callers.conf.set("spark.databricks.delta.optimizeWrite.enabled", "true")
     callers.conf.set("spark.databricks.delta.write.txnAppId", "theirs")
 
-    beside = Sessions.of(callers)
+    beside = Sessions.of(callers, spark_needs())
     assert beside.started
     ours = beside.isolated()
     beside.stop()
@@ -75,7 +76,7 @@ def test_many_may_ask_at_once(sessions: Sessions) -> None:
 
 
 def test_connect_is_refused_beside_a_classic_spark(spark: SparkSession, tmp_path: Path) -> None:
-    connect = Sessions(SparkConfig(master="sc://127.0.0.1:1"), home=tmp_path)
+    connect = Sessions(SparkConfig(master="sc://127.0.0.1:1"), spark_needs(), home=tmp_path)
     with pytest.raises(RuntimeUnavailable, match="already runs a classic Spark"):
         connect.isolated()
     assert spark.range(3).count() == 3
@@ -111,12 +112,13 @@ FIRST_LOAD = """
     from pathlib import Path
     from tallymark.spark.options import SparkConfig
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
     before = dict(os.environ)
     told = []
     conf = {"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "hidden-word"}
     home = Path.cwd().parent / "my project" / ".tallymark"
-    sessions = Sessions(SparkConfig(master="local[2]", conf=conf), home=home, on_progress=told.append)
+    sessions = Sessions(SparkConfig(master="local[2]", conf=conf), spark_needs(), home=home, on_progress=told.append)
     with ThreadPoolExecutor(3) as pool:
         spark, *_ = pool.map(lambda _: sessions.isolated(), range(3))
     spark.range(5).write.format("delta").mode("append").save("table")
@@ -160,10 +162,11 @@ BOGUS_PACKAGE = """
     from tallymark.spark.options import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
 
     config = SparkConfig(packages=["no.such.group:nothing_2.13:0.0.1"], conf={"spark.jars.repositories": ""})
     try:
-        Sessions(config, home=Path("home")).isolated()
+        Sessions(config, spark_needs(), home=Path("home")).isolated()
     except RuntimeUnavailable as problem:
         print(problem)
 """

@@ -6,8 +6,10 @@ from zipfile import ZipFile
 
 import pytest
 
+from tallymark.destinations.delta import DELTA_PACKAGE
+from tallymark.destinations.registry import spark_needs
 from tallymark.errors import ConfigError
-from tallymark.spark import AVRO_PACKAGE, DELTA_PACKAGE, jars
+from tallymark.spark import AVRO_PACKAGE, jars
 from tallymark.spark.options import SparkConfig
 from tallymark.spark.settings import cores, launch_settings
 
@@ -15,7 +17,7 @@ SHIPPED = frozenset({"hadoop-client-api-3.4.2.jar", "jackson-core-2.21.2.jar"})
 
 
 def settings(tmp_path: Path, shipped: frozenset[str] = SHIPPED, **config: object) -> dict[str, str]:
-    return launch_settings(SparkConfig.model_validate(config), tmp_path, shipped)
+    return launch_settings(SparkConfig.model_validate(config), spark_needs(), tmp_path, shipped)
 
 
 def test_the_users_settings_win(tmp_path: Path) -> None:
@@ -118,13 +120,14 @@ def test_a_home_that_can_be_written_is_left_to_spark(tmp_path: Path, monkeypatch
 
 def test_a_download_is_announced_once(tmp_path: Path) -> None:
     coordinates = [DELTA_PACKAGE, "a.b:c_2.13:1.0"]
-    assert jars.download_notice(coordinates, tmp_path) == (
+    needed = spark_needs()[0].packages
+    assert jars.download_notice(coordinates, needed, tmp_path) == (
         "downloading Delta 4.4.0 (about 13 MB), a.b:c_2.13:1.0, once"
     )
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "io.delta_delta-spark_4.1_2.13-4.4.0.jar").touch()
     (tmp_path / "jars" / "a.b_c_2.13-1.0.jar").touch()
-    assert jars.download_notice(coordinates, tmp_path) == ""
+    assert jars.download_notice(coordinates, needed, tmp_path) == ""
 
 
 ASKED = {"spark.jars.packages": "a:b:1", "spark.jars.excludes": "*:c"}

@@ -1,0 +1,152 @@
+"""Delta tables, in a folder or in a Spark catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tallymark.destinations.declaration import (
+    Capabilities,
+    DestinationKind,
+    DestinationOptions,
+    Gap,
+    Resolve,
+)
+from tallymark.spark.options import MavenPackage, SparkNeeds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tallymark.destinations.delta.destination import DeltaDestination
+    from tallymark.destinations.delta.place import DeltaPlace
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
+_TABLE_INSTEAD = "set materialized: table, or a destination that is a database"
+
+CAPABILITIES = Capabilities(
+    "delta",
+    nested_types=True,
+    time_travel=True,
+    sees_foreign_commits=True,
+    locks_while_loading=False,
+    views=Gap(
+        "Delta tables in folders have no views, since there is no catalog to keep them", _TABLE_INSTEAD
+    ),
+)
+
+
+def _as_texts(value: object) -> object:
+    """Delta's properties are texts, yet people write `delta.enableChangeDataFeed: true`."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(item).lower() if isinstance(item, bool | int | float) else item
+        for key, item in value.items()
+    }
+
+
+Properties = Annotated[
+    dict[str, str],
+    BeforeValidator(_as_texts, json_schema_input_type=dict[str, str | int | float | bool]),
+]
+
+
+class DeltaDestinationConfig(DestinationOptions):
+    """Delta tables, in a folder or in a Spark catalog."""
+
+    type: Literal["delta"] = "delta"
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="delta: root folder or URL; table silver.orders lives in <path>/silver/orders",
+    )
+    catalog: str | None = Field(
+        None,
+        min_length=1,
+        description="Instead of path: tables of this Spark catalog (spark_catalog is the built-in one)",
+    )
+    properties: Properties = Field(
+        default_factory=dict, description="Delta table properties for tables that Tallymark creates"
+    )
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        if self.path is None and self.catalog is None:
+            raise ValueError("needs path (a folder or URL) or catalog (the name of a Spark catalog)")
+        if self.path is not None and self.catalog is not None:
+            raise ValueError("has both path and catalog; keep one")
+        return self
+
+
+def _open(
+    options: DeltaDestinationConfig, spark: Callable[[], SparkSession], resolve: Resolve
+) -> DeltaDestination:
+    from tallymark.destinations.delta.destination import DeltaDestination
+
+    root = _root(options, resolve)
+    return DeltaDestination(spark, root=root, catalog=options.catalog, properties=options.properties)
+
+
+def _open_target(target: str, spark: Callable[[], SparkSession]) -> DeltaDestination:
+    """`silver.orders` is a table of the session's catalog; anything with a slash is a folder or URL."""
+    from tallymark.destinations.delta.destination import DeltaDestination
+
+    return DeltaDestination(spark) if "/" in target else DeltaDestination(spark, catalog="spark_catalog")
+
+
+def _locate(options: DeltaDestinationConfig, resolve: Resolve) -> DeltaPlace:
+    from tallymark.destinations.delta.place import DeltaPlace
+
+    return DeltaPlace(_root(options, resolve), options.catalog)
+
+
+def _root(options: DeltaDestinationConfig, resolve: Resolve) -> str | None:
+    return None if options.path is None else resolve(options.path)
+
+
+def _location(options: DeltaDestinationConfig, resolve: Resolve) -> str:
+    root = _root(options, resolve)
+    return f"catalog {options.catalog}" if root is None else root.rstrip("/")
+
+
+def _quarantine_root(options: DeltaDestinationConfig, resolve: Resolve) -> str | None:
+    root = _root(options, resolve)
+    return None if root is None else f"{root.rstrip('/')}/_tallymark/quarantine"
+
+
+def _capabilities(options: DeltaDestinationConfig) -> Capabilities:
+    if options.catalog is None:
+        return CAPABILITIES
+    return replace(CAPABILITIES, views=Gap("views in a Spark catalog are not built", _TABLE_INSTEAD))
+
+
+KIND = DestinationKind(
+    name="delta",
+    title="Delta",
+    options=DeltaDestinationConfig,
+    capabilities=CAPABILITIES,
+    open=_open,
+    location=_location,
+    locate=_locate,
+    capabilities_with=_capabilities,
+    quarantine_root=_quarantine_root,
+    open_target=_open_target,
+    spark_needs=SparkNeeds(
+        title="Delta",
+        packages=(MavenPackage(DELTA_PACKAGE, shown_as="Delta 4.4.0 (about 13 MB)"),),
+        extensions=("io.delta.sql.DeltaSparkSessionExtension",),
+        settings={"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"},
+        embedded_settings={"spark.databricks.delta.snapshotPartitions": "1"},
+        # They mark a commit as the caller's: Delta would skip or mislabel our own commits.
+        never_inherited=frozenset(
+            {
+                "spark.databricks.delta.write.txnAppId",
+                "spark.databricks.delta.write.txnVersion",
+                "spark.databricks.delta.commitInfo.userMetadata",
+            }
+        ),
+    ),
+)

@@ -12,7 +12,8 @@ from pathlib import Path
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
+from tallymark.destinations.contract import Prepared, TableMarkers, Views, gone_back
+from tallymark.destinations.delta import CAPABILITIES
 from tallymark.destinations.delta.folder import FolderCommits, is_large, settings_at
 from tallymark.destinations.delta.history import DeltaHistory, SparkCommits
 from tallymark.destinations.delta.limits import (
@@ -68,15 +69,7 @@ class _Detail:
 
 
 class DeltaDestination:
-    capabilities = Capabilities(
-        "delta",
-        nested_types=True,
-        schema_evolution=True,
-        time_travel=True,
-        sees_foreign_commits=True,
-        locks_while_loading=False,
-        views=False,
-    )
+    capabilities = CAPABILITIES
     views: Views | None = None
 
     def __init__(

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 from sqlglot import exp
 
-from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.declaration import Capabilities
+from tallymark.destinations.duckdb import CAPABILITIES, DRIVER
 from tallymark.destinations.duckdb.types import exported_type, native_type, spark_type
 from tallymark.destinations.warehouse.engine import (
     Name,
@@ -54,15 +55,7 @@ _STAGING = "_tm_arrow"
 class DuckDbEngine:
     path: str
     busy_seconds: float = 30
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        "duckdb",
-        nested_types=True,
-        schema_evolution=True,
-        time_travel=False,
-        sees_foreign_commits=False,
-        locks_while_loading=False,
-        views=True,
-    )
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
     dialect: ClassVar[str] = "duckdb"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
     joins_by_index: ClassVar[bool] = False
@@ -98,9 +91,7 @@ class DuckDbEngine:
         try:
             import duckdb
         except ModuleNotFoundError as error:
-            raise DestinationError(
-                "the driver of DuckDB is not installed", hint="install it: pip install 'tallymark[duckdb]'"
-            ) from error
+            raise DRIVER.missing() from error
         deadline = time.monotonic() + self.busy_seconds
         while True:
             try:

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from sqlglot import exp
 
-from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.declaration import Capabilities
+from tallymark.destinations.postgres import CAPABILITIES, DRIVER
 from tallymark.destinations.postgres.errors import copy_refusal, refusal
 from tallymark.destinations.postgres.settings import set_up
 from tallymark.destinations.postgres.types import native_type, spark_type
@@ -35,7 +36,7 @@ from tallymark.destinations.warehouse.engine import (
 )
 from tallymark.destinations.warehouse.parquet import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.warehouse.values import plain
-from tallymark.errors import CommitUnknown, DestinationError, Unsupported
+from tallymark.errors import CommitUnknown, Unsupported
 from tallymark.model.secrets import redact
 from tallymark.model.table import JSON_TYPE
 
@@ -62,15 +63,7 @@ _CTID = RowAddress(
 class PostgresEngine:
     url: str = field(repr=False)
     busy_seconds: float = 30
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        "postgres",
-        nested_types=False,
-        schema_evolution=True,
-        time_travel=False,
-        sees_foreign_commits=False,
-        locks_while_loading=True,
-        views=True,
-    )
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
     dialect: ClassVar[str] = "postgres"
     null_safe: ClassVar[str] = "IS NOT DISTINCT FROM"
     joins_by_index: ClassVar[bool] = False
@@ -105,10 +98,7 @@ class PostgresEngine:
         try:
             import psycopg
         except ModuleNotFoundError as error:
-            raise DestinationError(
-                "the driver of PostgreSQL is not installed",
-                hint="install it: pip install 'tallymark[postgres]'",
-            ) from error
+            raise DRIVER.missing() from error
         try:
             return psycopg.connect(
                 re.sub(r"^postgresql\+psycopg:", "postgresql:", self.url), connect_timeout=15

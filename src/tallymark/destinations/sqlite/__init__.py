@@ -1,0 +1,60 @@
+"""Tables of a SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from tallymark.destinations.declaration import (
+    YES,
+    Capabilities,
+    DestinationKind,
+    DestinationOptions,
+    Resolve,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tallymark.destinations.warehouse.destination import SqlDestination
+
+CAPABILITIES = Capabilities(
+    "sqlite",
+    nested_types=False,
+    time_travel=False,
+    sees_foreign_commits=False,
+    locks_while_loading=True,
+    views=YES,
+)
+
+
+class SqliteDestinationConfig(DestinationOptions):
+    """Tables of a SQLite file. SQLite has no schemas: table silver.orders has this whole name there."""
+
+    type: Literal["sqlite"]
+    path: str = Field(min_length=1, description="sqlite: the database file; its folder must be there")
+
+
+def _open(
+    options: SqliteDestinationConfig, _: Callable[[], SparkSession], resolve: Resolve
+) -> SqlDestination:
+    from tallymark.destinations.sqlite.engine import SqliteEngine
+    from tallymark.destinations.warehouse.destination import SqlDestination
+
+    return SqlDestination(SqliteEngine(resolve(options.path)))
+
+
+def _location(options: SqliteDestinationConfig, resolve: Resolve) -> str:
+    return resolve(options.path)
+
+
+KIND = DestinationKind(
+    name="sqlite",
+    title="SQLite",
+    options=SqliteDestinationConfig,
+    capabilities=CAPABILITIES,
+    open=_open,
+    location=_location,
+)

@@ -21,7 +21,8 @@ from typing import ClassVar
 import pyarrow as pa
 from sqlglot import exp
 
-from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.declaration import Capabilities
+from tallymark.destinations.sqlite import CAPABILITIES
 from tallymark.destinations.sqlite.errors import refusal
 from tallymark.destinations.sqlite.values import for_arrow, python_value, row_digest, stored, type_of
 from tallymark.destinations.warehouse.engine import (
@@ -82,15 +83,7 @@ _EXACT_IN_A_FLOAT = 15  # digits
 class SqliteEngine:
     path: str
     busy_seconds: float = 30
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        "sqlite",
-        nested_types=False,
-        schema_evolution=True,
-        time_travel=False,
-        sees_foreign_commits=False,
-        locks_while_loading=True,
-        views=True,
-    )
+    capabilities: ClassVar[Capabilities] = CAPABILITIES
     dialect: ClassVar[str] = "sqlite"
     null_safe: ClassVar[str] = "IS"
     joins_by_index: ClassVar[bool] = True

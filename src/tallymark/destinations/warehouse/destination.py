@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
-from tallymark.destinations.contract import Capabilities, Prepared, TableMarkers, Views, gone_back
+from tallymark.destinations.contract import Prepared, TableMarkers, Views, gone_back
+from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.warehouse import read as sql_read
 from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Session
 from tallymark.destinations.warehouse.labels import effect_of

@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 from sqlglot import exp
 
-from tallymark.destinations.contract import Capabilities
+from tallymark.destinations.declaration import Capabilities
 from tallymark.model.table import Column
 
 Row = tuple[object, ...]

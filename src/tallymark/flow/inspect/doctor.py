@@ -10,9 +10,9 @@ from pathlib import Path
 import pyspark
 
 from tallymark.config.load import LoadedProject
+from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination
 from tallymark.errors import TallymarkError
-from tallymark.flow.open import open_destination
 from tallymark.ledger import open_ledger
 from tallymark.model.report import Finding
 from tallymark.spark import Sessions, find_java
@@ -33,7 +33,7 @@ def examine(project: LoadedProject, sessions: Sessions) -> Iterator[Finding]:
         if not spark.ok:
             yield Finding(f"Destination {name}", False, "not tried", "Spark must start first")
             continue
-        destination = open_destination(config, sessions.isolated, project.resolve)
+        destination = registry.open_destination(config, sessions.isolated, project.resolve)
         yield _tried(f"Destination {name}", partial(_destination, destination))
 
 

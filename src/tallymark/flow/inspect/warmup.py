@@ -27,9 +27,9 @@ _DAYS = 3  # the first load creates its table, later ones merge into it
 
 
 def load_samples(spark: SparkSession) -> None:
-    sessions = Sessions.of(spark)
     with tempfile.TemporaryDirectory(prefix="tallymark-") as folder:
         project = _throw_away_project(Path(folder))
+        sessions = Sessions.of(spark, project.spark_needs)
         with open_ledger(project.ledger_url) as ledger:
             for day in range(_DAYS):
                 _deliver(project.root, day)

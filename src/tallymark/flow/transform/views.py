@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from tallymark.config.document import Position
 from tallymark.config.load import LoadedProject
 from tallymark.config.pipelines import Pipeline
 from tallymark.config.problem import Problem, config_error
-from tallymark.config.project import DeltaDestinationConfig
 from tallymark.config.transform import Language, Transform
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.errors import SourceError, Unsupported
@@ -56,17 +54,14 @@ def refuse_wrong_views(project: LoadedProject) -> None:
 
 def _problems(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Iterator[Problem]:
     found = transform_references(transform)
-    if told := _no_views(project, pipeline):
-        yield _at_materialized(pipeline, transform, *told)
-    else:
-        for one in found.refs:
-            other = project.pipelines[one.name].destination
-            if other != pipeline.destination:
-                message = (
-                    f"{one.name} is in {other}, and a view in {pipeline.destination} reads only what is there"
-                )
-                hint = "set materialized: table: Spark reads from anywhere"
-                yield Problem(transform.file, one.line, 0, "", message, hint)
+    for one in found.refs:
+        other = project.pipelines[one.name].destination
+        if other != pipeline.destination:
+            message = (
+                f"{one.name} is in {other}, and a view in {pipeline.destination} reads only what is there"
+            )
+            hint = "set materialized: table: Spark reads from anywhere"
+            yield Problem(transform.file, one.line, 0, "", message, hint)
     for zone in found.zones:
         message = "a view cannot read the files of a landing zone"
         hint = "load them by a pipeline of their own and refer to that, or set materialized: table"
@@ -75,23 +70,6 @@ def _problems(project: LoadedProject, pipeline: Pipeline, transform: Transform) 
         if name in _NOT_FOR_VIEWS:
             why, hint = _NOT_FOR_VIEWS[name]
             yield Problem(transform.file, line, 0, "", f"{name}: {why}", hint)
-
-
-def _no_views(project: LoadedProject, pipeline: Pipeline) -> tuple[str, str] | None:
-    config = project.config.destinations.get(pipeline.destination)
-    if not isinstance(config, DeltaDestinationConfig):
-        return None
-    why = (
-        "Delta tables in folders have no views, since there is no catalog to keep them"
-        if config.catalog is None
-        else "views in a Spark catalog are not built"
-    )
-    return f"{pipeline.destination}: {why}", "set materialized: table, or a destination that is a database"
-
-
-def _at_materialized(pipeline: Pipeline, transform: Transform, message: str, hint: str) -> Problem:
-    place = pipeline.origins.get(("materialized",), Position(0, 0))
-    return Problem(place.file or transform.file, place.line, place.column, "materialized", message, hint)
 
 
 def view_pin(job: Job, query: Query) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
