@@ -1,17 +1,21 @@
-"""Queries with placeholders: `pipeline.sql` as a sandboxed Jinja template, and what a transform reads.
+"""`pipeline.sql` as a sandboxed Jinja template, and what a transform reads.
 
-references(template)        the names that it may ask for, found without running it
-names_used(template)        every name of the vocabulary, and its line
-render(template, context)   the query, checked to be one SELECT, and the names that it asked for
-python_references(file, …)  the same names of a pipeline.py
-render_quality_test(…)      the query of a quality test, which knows less
+references(template)         the inputs of a pipeline.sql, found without running it
+python_references(template)  the inputs of a pipeline.py, likewise
+names_used(template)         every name that the template uses, and its line
+render(template, context)    one query, checked, and the inputs that it asked for
+render_quality_test(…)       the query of a quality test, which knows less
 """
 
-from tallymark.templates.context import Context, Rendered, Template, Watermark
-from tallymark.templates.python import python_references
-from tallymark.templates.quality import render_quality_test
-from tallymark.templates.references import Reference, References, names_used, references
-from tallymark.templates.render import render
+from tallymark.templates.context import Context, Rendered, Template, TypedValue
+from tallymark.templates.references import (
+    Reference,
+    References,
+    names_used,
+    python_references,
+    references,
+)
+from tallymark.templates.render import render, render_quality_test
 
 __all__ = [
     "Context",
@@ -19,7 +23,7 @@ __all__ = [
     "References",
     "Rendered",
     "Template",
-    "Watermark",
+    "TypedValue",
     "names_used",
     "python_references",
     "references",

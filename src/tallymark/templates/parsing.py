@@ -1,8 +1,8 @@
-"""From a template's text to a tree that was looked through, and to code.
+"""From a template's text to a checked tree, and to code.
 
-1. parse                         Jinja's own mistakes, in plain words
-2. look through the tree         statements, names and calls that templates may not use
-3. note the lines                each piece of output is preceded by the line that it came from
+1. parse              errors of syntax, in plain words
+2. check the tree     statements, names and calls that templates may not use
+3. mark the lines     each piece of output is preceded by the line of the template that prints it
 4. compile
 """
 
@@ -17,15 +17,14 @@ from jinja2 import TemplateSyntaxError, nodes
 
 from tallymark.config.problem import Problem, closest, config_error
 from tallymark.errors import ConfigError
-from tallymark.templates.context import Template
-from tallymark.templates.faults import wrong
-from tallymark.templates.names import Asked
+from tallymark.templates.context import Template, template_error
 from tallymark.templates.sandbox import FILTERS, TESTS, new_sandbox, refused_statement
-from tallymark.templates.vocabulary import NAMES, unknown_name
+from tallymark.templates.vocabulary import NAMES, InputHelper, unknown_name
 
-CODE_NAME = "<template>"  # of the compiled code: how its lines are known in a traceback
-LINE_MARK = "\x00"  # cannot be in a template, so it cannot be mistaken
+CODE_NAME = "<template>"  # of the compiled code, by which a traceback shows its lines
+LINE_MARK = "\x00"  # not allowed in a template, so it is never part of the output
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_TAGS = ["if", "elif", "else", "endif", "for", "endfor", "set", "with", "endwith"]
 _TOO_DEEP = (RecursionError, MemoryError, SyntaxError)
 
 SANDBOX = new_sandbox()
@@ -33,10 +32,10 @@ _Report = Callable[..., Problem]
 
 
 def parse(template: Template) -> nodes.Template:
-    """Raises ConfigError with everything that is wrong in the tree."""
+    """Raises ConfigError with every problem of the tree."""
     if found := _CONTROL.search(template.text):
         line = template.text.count("\n", 0, found.start()) + 1
-        raise wrong(template.file, line, f"holds the control character {found[0]!r}", "remove it")
+        raise template_error(template.file, line, f"contains the control character {found[0]!r}", "remove it")
     try:
         tree = SANDBOX.parse(template.text, filename=CODE_NAME)
         problems = list(_problems(template, tree))
@@ -68,7 +67,7 @@ def _mark(line: int) -> nodes.TemplateData:
 
 
 def _too_deep(template: Template) -> ConfigError:
-    return wrong(template.file, 0, "is nested too deeply", "divide it into several pipelines")
+    return template_error(template.file, 0, "is nested too deeply", "split it into several pipelines")
 
 
 def _problems(template: Template, tree: nodes.Template) -> Iterator[Problem]:
@@ -79,14 +78,14 @@ def _problems(template: Template, tree: nodes.Template) -> Iterator[Problem]:
     stored = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
     for node in tree.find_all(nodes.Node):
         if (word := refused_statement(node)) is not None:
-            hint = "templates have if, for, set x = … and with; they read no other file"
-            yield problem(node, f"{{% {word} %}} is not for templates", hint)
+            hint = "templates have if, for, set x = … and with, and read no other file"
+            yield problem(node, f"{{% {word} %}} is not allowed in templates", hint)
         elif isinstance(node, nodes.Name):
             yield from _problems_of_name(node, id(node) in called, stored, problem)
         elif isinstance(node, nodes.Getattr | nodes.Getitem):
-            name = node.attr if isinstance(node, nodes.Getattr) else _constant(node.arg)
+            name = node.attr if isinstance(node, nodes.Getattr) else constant_value(node.arg)
             if isinstance(name, str) and name.startswith("_"):
-                yield problem(node, f"{name} is out of reach for templates")
+                yield problem(node, f"templates cannot use {name}")
 
 
 def _problems_of_name(
@@ -95,15 +94,16 @@ def _problems_of_name(
     name = node.name
     if node.ctx != "load":
         if name in NAMES:
-            yield problem(node, f"{name} is a name of Tallymark's", "choose another name")
-    elif name in tuple(Asked):
+            yield problem(node, f"{name} is a reserved name", "choose another name")
+    elif name in tuple(InputHelper):
         if not is_called:
             yield problem(node, f"{name} is not called", f"write {name}('…')")
     elif name not in NAMES and name not in stored and name != "loop":
         yield problem(node, *unknown_name(name, stored))
 
 
-def _constant(node: nodes.Node) -> object:
+def constant_value(node: nodes.Node) -> object:
+    """None if the node is not a constant."""
     return node.value if isinstance(node, nodes.Const) else None
 
 
@@ -122,15 +122,12 @@ def _syntax(template: Template, error: TemplateSyntaxError) -> ConfigError:
         suggestion = "each {% if %} needs its {% endif %}, each {% for %} its {% endfor %}"
     else:
         message = message[0].lower() + message[1:]
-    return wrong(template.file, error.lineno, message, suggestion)
-
-
-_TAGS = ["if", "elif", "else", "endif", "for", "endfor", "set", "with", "endwith"]
+    return template_error(template.file, error.lineno, message, suggestion)
 
 
 def _unknown_tag(word: str) -> tuple[str, str]:
     if word in _TAGS:
-        return f"{{% {word} %}} without its beginning", ""
+        return f"{{% {word} %}} has no opening tag", ""
     meant = closest(word, _TAGS)
     suggestion = f"did you mean {meant}?" if meant else "templates have if, for, set x = … and with"
-    return f"{{% {word} %}} is not for templates", suggestion
+    return f"{{% {word} %}} is not allowed in templates", suggestion

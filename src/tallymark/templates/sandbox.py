@@ -1,8 +1,8 @@
-"""The Jinja that templates run in: a closed list of what they may use, and nothing else.
+"""The Jinja environment of templates: a closed list of what they may use.
 
-Templates have no loader, so they reach no file; no globals, so no Python; attributes only of the kinds
-below; statements and filters only of those below; `range` and `*` within limits. What a template prints
-becomes a SQL literal (`finalize`), whatever it is.
+There is no loader, so a template reads no file, and there are no globals, so it runs no Python. Attributes,
+statements and filters are those listed below; `range` and `*` have limits. Every value that a template prints
+becomes a SQL literal (`finalize`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS as JINJA_TESTS
 
-from tallymark.templates.faults import Fault
+from tallymark.templates.context import TemplateFault
 from tallymark.templates.literals import identifier, literal
 
 LONGEST_REPEAT = 10_000
@@ -78,10 +78,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return any(attr in _ATTRIBUTES.get(kind, ()) for kind in type(obj).__mro__)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Jinja would let `format` through in its own guise, with widths of any size."""
+        """Jinja would allow its own `format`, with widths of any size."""
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
-        raise Fault(f"{attribute} of {_words(obj)} is out of reach for templates")
+        raise TemplateFault(f"templates cannot use {attribute} of {_words(obj)}")
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         _check_size(operator, left, right)
@@ -89,11 +89,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def _check_size(operator: str, left: Any, right: Any) -> None:
-    """`'x' * 10**12` would take all memory before anybody looks at the result."""
+    """`'x' * 10**12` would take all memory before its result can be checked."""
     if operator == "%" and isinstance(left, str):
-        raise Fault("% does not format texts in templates", "join texts with ~")
+        raise TemplateFault("% does not format strings in templates", "join strings with ~")
     if operator == "**" and not (abs(right) <= 128 and abs(left) <= 10**6):
-        raise Fault("the power is too large")
+        raise TemplateFault("the power is too large")
     if operator == "*":
         for one, other in ((left, right), (right, left)):
             if (
@@ -101,15 +101,15 @@ def _check_size(operator: str, left: Any, right: Any) -> None:
                 and isinstance(other, int)
                 and len(one) * other > LONGEST_REPEAT
             ):
-                raise Fault(f"a repetition is longer than {LONGEST_REPEAT}")
+                raise TemplateFault(f"a repetition is longer than {LONGEST_REPEAT}")
             if isinstance(one, int) and abs(one) > LARGEST_NUMBER:
-                raise Fault("the number is too large")
+                raise TemplateFault("the number is too large")
 
 
 def _words(obj: object) -> str:
     match obj:
         case str():
-            return "a text"
+            return "a string"
         case _ if callable(obj):
             return "a function"
         case _:
@@ -132,7 +132,7 @@ def new_sandbox() -> Sandbox:
 
 
 def refused_statement(node: nodes.Node) -> str | None:
-    """The word of a statement that templates may not use."""
+    """The keyword of a statement that templates may not use; None for others."""
     if isinstance(node, nodes.Stmt | nodes.Template) and not isinstance(node, _STATEMENTS):
         return _REFUSED.get(type(node), type(node).__name__.lower())
     return None

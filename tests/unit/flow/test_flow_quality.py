@@ -94,8 +94,8 @@ def test_gates_on_delta(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("SELECT * FROM {{ ref('silver.orders') }}", "3: ref is not for quality tests"),
-        ("SELECT * FROM silver.orders", "3: silver.orders is read past Tallymark"),
+        ("SELECT * FROM {{ ref('silver.orders') }}", "3: ref is not allowed in quality tests"),
+        ("SELECT * FROM silver.orders", "3: silver.orders is not read by ref or landing_zone"),
         ("SELECT * FROM {{ this }} WHERE {{ var('missing') }}", "3: there is no variable missing"),
         ("DELETE FROM {{ this }}", "3: is not a query"),
         ("SELECT * FROM {{ this }} WHERE (", "SQL: "),

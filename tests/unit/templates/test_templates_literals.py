@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlglot import exp, parse_one, tokenize
 
-from tallymark.templates import Watermark
-from tallymark.templates.faults import Fault
+from tallymark.templates import TypedValue
+from tallymark.templates.context import TemplateFault
 from tallymark.templates.literals import identifier, literal, quoted
 
 ATTACKS = [
@@ -71,7 +71,7 @@ def spark_text(text: str) -> str:
     ],
 )
 def test_a_value_is_one_literal(query: Callable[..., str], template: str, attack: str) -> None:
-    sql = query(template, variables={"x": attack}, watermark=Watermark(attack, "string"))
+    sql = query(template, variables={"x": attack}, watermark=TypedValue(attack, "string"))
     assert sql.startswith("SELECT '")
     assert "${" not in sql
     assert "\n" not in sql
@@ -129,35 +129,35 @@ def test_literals(value: object, sql: str) -> None:
     "value", [[], [[1]], {}, b"x", object(), 10**38, Decimal("NaN"), Decimal(10**38), "\ud800"]
 )
 def test_what_has_no_literal(value: object) -> None:
-    with pytest.raises(Fault):
+    with pytest.raises(TemplateFault):
         literal(value)
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "${env:HOME}", 5, [], "\ud800"])
 def test_what_is_no_name(name: object) -> None:
-    with pytest.raises(Fault):
+    with pytest.raises(TemplateFault):
         identifier(name)
 
 
 @pytest.mark.parametrize(
     ("watermark", "sql"),
     [
-        (Watermark(5, "bigint"), "CAST(5 AS BIGINT)"),
-        (Watermark(-5, "int"), "CAST((-5) AS INT)"),
-        (Watermark(0.1, "float"), "CAST(CAST('0.1' AS DOUBLE) AS FLOAT)"),
-        (Watermark(Decimal("1.5"), "decimal(12,2)"), "CAST(CAST('1.5' AS DECIMAL(2,1)) AS DECIMAL(12,2))"),
-        (Watermark("b", "string"), "'b'"),
-        (Watermark(date(2026, 11, 1), "date"), "DATE '2026-11-01'"),
-        (Watermark(5, "bigint) OR (1=1"), "5"),
+        (TypedValue(5, "bigint"), "CAST(5 AS BIGINT)"),
+        (TypedValue(-5, "int"), "CAST((-5) AS INT)"),
+        (TypedValue(0.1, "float"), "CAST(CAST('0.1' AS DOUBLE) AS FLOAT)"),
+        (TypedValue(Decimal("1.5"), "decimal(12,2)"), "CAST(CAST('1.5' AS DECIMAL(2,1)) AS DECIMAL(12,2))"),
+        (TypedValue("b", "string"), "'b'"),
+        (TypedValue(date(2026, 11, 1), "date"), "DATE '2026-11-01'"),
+        (TypedValue(5, "bigint) OR (1=1"), "5"),
     ],
 )
 def test_watermarks_have_the_type_of_their_column(
-    query: Callable[..., str], watermark: Watermark, sql: str
+    query: Callable[..., str], watermark: TypedValue, sql: str
 ) -> None:
     assert query("SELECT {{ watermark_value }}", watermark=watermark) == f"SELECT {sql}"
 
 
 def test_values_compare_in_templates(query: Callable[..., str]) -> None:
     text = "SELECT {{ var('n') > 3 }}, {{ watermark_value >= 5 }}, {{ watermark_value == 6 }}, {{ var('n') + 1 }}"
-    facts = {"variables": {"n": 4}, "watermark": Watermark(5, "bigint")}
+    facts = {"variables": {"n": 4}, "watermark": TypedValue(5, "bigint")}
     assert query(text, **facts) == "SELECT TRUE, TRUE, FALSE, 5"

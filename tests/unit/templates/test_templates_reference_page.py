@@ -12,7 +12,7 @@ import pytest
 from tallymark.config.load import load_project
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
-from tallymark.templates import Context, Template, Watermark, references, render
+from tallymark.templates import Context, Template, TypedValue, references, render
 from tallymark.templates.sandbox import FILTERS
 from tallymark.templates.vocabulary import NAMES
 
@@ -25,7 +25,7 @@ FILE = "pipelines/gold/revenue/pipeline.sql"
 
 CASES: dict[str, dict[str, Any]] = {
     "": {},
-    "later": {"table_exists": True, "watermark": Watermark(datetime(2026, 10, 31, tzinfo=UTC), "timestamp")},
+    "later": {"table_exists": True, "watermark": TypedValue(datetime(2026, 10, 31, tzinfo=UTC), "timestamp")},
     "snapshot": {"strategy": Strategy.SNAPSHOT},
 }
 

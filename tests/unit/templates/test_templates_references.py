@@ -45,7 +45,7 @@ def test_all_branches_of_a_query() -> None:
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        ("ref(var('x'))", "ref takes a name in quotes, not an expression; what a pipeline reads must be known before anything runs: branch with if around it"),
+        ("ref(var('x'))", "ref takes a name in quotes, not an expression; the inputs of a pipeline must be known before it runs: put the if around the call"),
         ("ref('a' ~ 'b')", "ref takes a name in quotes, not an expression"),
         ("ref(5)", "ref takes a name in quotes, not an expression"),
         ("ref('a', 'b')", "ref takes one name; write ref('…')"),
@@ -124,9 +124,9 @@ def test_a_python_script() -> None:
         ),
         ("def f():\n    result = 1\n", "defines no transform(ctx) and sets no result"),
         ("async def transform(ctx): pass\n", "1: transform cannot be async"),
-        ("def transform(): pass\n", "1: transform is called with one argument"),
-        ("def transform(a, b): pass\n", "1: transform is called with one argument"),
-        ("def transform(a, *, b): pass\n", "1: transform is called with one argument"),
+        ("def transform(): pass\n", "1: transform must take one argument"),
+        ("def transform(a, b): pass\n", "1: transform must take one argument"),
+        ("def transform(a, *, b): pass\n", "1: transform must take one argument"),
         (f"{CTX}get = ctx.ref\n", '2: ref is not called; write ref("…")'),
         ("result = map(ref, ['a'])\n", "1: ref is not called"),
         (f"{CTX}return ctx.ref(f'a{{1}}')\n", "2: ref takes a name in quotes"),

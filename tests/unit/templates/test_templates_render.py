@@ -9,9 +9,9 @@ import pytest
 
 from tallymark.errors import SourceError
 from tallymark.model.settings import Strategy
-from tallymark.templates import Rendered, Watermark
+from tallymark.templates import Rendered, TypedValue
 
-LATER = Watermark(datetime(2026, 10, 31, tzinfo=UTC), "timestamp")
+LATER = TypedValue(datetime(2026, 10, 31, tzinfo=UTC), "timestamp")
 QUESTION = "SELECT {{ is_incremental() }}"
 
 
@@ -65,11 +65,11 @@ def test_each_name_is_resolved_once(rendered: Callable[..., Rendered]) -> None:
 
 def test_what_is_absent_on_the_first_run(problems: Callable[..., list[str]]) -> None:
     assert problems("SELECT 1\nWHERE a > {{ watermark_value }}") == [
-        "2: watermark_value is absent; there is none before the first load; "
-        "guard it by {% if is_incremental() %}"
+        "2: watermark_value is not set; there is none before the first load; "
+        "guard it with {% if is_incremental() %}"
     ]
     assert problems("SELECT * FROM {{ this }}") == [
-        "1: this is absent; the table does not exist before the first load; guard it by {% if table_exists %}"
+        "1: this is not set; the table does not exist before the first load; guard it with {% if table_exists %}"
     ]
 
 
@@ -89,24 +89,24 @@ def test_what_follows_the_query_does_no_harm(query: Callable[..., str], end: str
     [
         ("SELECT {{ ref('a') }", "1: unexpected '}'"),
         ("\n{% if is_scd2() %}\nSELECT 1", "2: unexpected end of template; each {% if %} needs its {% endif %}, each {% for %} its {% endfor %}"),
-        ("SELECT 1\n{% endif %}", "2: {% endif %} without its beginning"),
-        ("SELECT 1 {% iff x %}", "1: {% iff %} is not for templates; did you mean if?"),
+        ("SELECT 1\n{% endif %}", "2: {% endif %} has no opening tag"),
+        ("SELECT 1 {% iff x %}", "1: {% iff %} is not allowed in templates; did you mean if?"),
         ("SELECT {{ is_incrementel() }}", "1: there is no is_incrementel in templates; did you mean is_incremental?"),
         ("{% set total = 1 %}\nSELECT {{ totl }}", "2: there is no totl in templates; did you mean total?"),
         ("SELECT {{ 'a' | identifer }}", "1: there is no filter identifer in templates; did you mean identifier?"),
         ("SELECT {{ 'a' is nonee }}", "1: there is no test nonee in templates; did you mean none?"),
         ("SELECT {{ var('countri') }}", "1: there is no variable countri; did you mean country?"),
         ("SELECT {{ var('x') }}", "1: there is no variable x; set it under vars, or write var('x', default)"),
-        ("SELECT {{ var(1) }}", "1: var takes a name in quotes and perhaps a default; write var('name', default)"),
-        ("SELECT {{ var() }}", "1: var takes a name in quotes and perhaps a default; write var('name', default)"),
-        ("SELECT {{ is_scd2('x') }}", "1: is_scd2 takes nothing; write is_scd2()"),
-        ("SELECT {{ range }}", "1: a function without its ( ) cannot be put into a query; print a text, a number, a date or a list"),
-        ("SELECT\n{{ var('country') > 3 }}", "2: cannot be computed: '>' not supported between instances of 'str' and 'int'"),
-        ("SELECT {{ 1 / 0 }}", "1: cannot be computed: division by zero"),
-        ("SELECT {{ ref(a='b') }}", "1: cannot be computed: ref() got an unexpected keyword argument 'a'"),
-        ("", "1: holds no query; write a SELECT"),
-        ("-- nothing\n{# yet #}", "1: holds no query; write a SELECT"),
-        ("SELECT 1;\n\nSELECT 2", "3: a second statement begins here; one pipeline makes one table: put the others into pipelines of their own"),
+        ("SELECT {{ var(1) }}", "1: var takes a name in quotes and an optional default; write var('name', default)"),
+        ("SELECT {{ var() }}", "1: var takes a name in quotes and an optional default; write var('name', default)"),
+        ("SELECT {{ is_scd2('x') }}", "1: is_scd2 takes no arguments; write is_scd2()"),
+        ("SELECT {{ range }}", "1: a function without ( ) cannot be printed into a query; print a string, a number, a date or a list"),
+        ("SELECT\n{{ var('country') > 3 }}", "2: cannot be evaluated: '>' not supported between instances of 'str' and 'int'"),
+        ("SELECT {{ 1 / 0 }}", "1: cannot be evaluated: division by zero"),
+        ("SELECT {{ ref(a='b') }}", "1: cannot be evaluated: ref() got an unexpected keyword argument 'a'"),
+        ("", "1: contains no query; write a SELECT"),
+        ("-- nothing\n{# yet #}", "1: contains no query; write a SELECT"),
+        ("SELECT 1;\n\nSELECT 2", "3: a second statement begins here; one pipeline makes one table: move the others to pipelines of their own"),
         ("\nDROP TABLE x", "2: is not a query: it is DROP; write a SELECT"),
         ("INSERT INTO x SELECT 1", "1: is not a query: it is INSERT; write a SELECT"),
         ("WITH a AS (SELECT 1) INSERT INTO x SELECT * FROM a", "1: is not a query: it is INSERT; write a SELECT"),
@@ -118,7 +118,7 @@ def test_what_follows_the_query_does_no_harm(query: Callable[..., str], end: str
         ("SELECT map('a')", "cannot be read as SQL (IndexError)"),
         ("SELECT", "1: SELECT without columns; name them, or write *"),
         ("SELECT a b c", "1: SQL: near 'c': not expected here"),
-        ("SELECT 1\n\x07", "2: holds the control character '\\x07'; remove it"),
+        ("SELECT 1\n\x07", "2: contains the control character '\\x07'; remove it"),
     ],
 )  # fmt: skip
 def test_mistakes(problems: Callable[..., list[str]], text: str, expected: str) -> None:

@@ -103,23 +103,23 @@ def test_too_much(problems: Callable[..., list[str]], attempt: str) -> None:
 
 def test_a_query_that_grows_and_grows(problems: Callable[..., list[str]]) -> None:
     text = "{% for i in range(90000) %}" + "x" * 60 + "{{ i }}{% endfor %}"
-    assert problems(text) == ["the query grows longer than 4 MiB"]
+    assert problems(text) == ["the query is longer than 4 MiB"]
 
 
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("SELECT * FROM csv.`/etc/passwd`", "csv.`/etc/passwd` is read past Tallymark"),
+        ("SELECT * FROM csv.`/etc/passwd`", "csv.`/etc/passwd` is not read by ref or landing_zone"),
         (
             "SELECT * FROM silver.orders o",
-            "silver.orders is read past Tallymark; write {{ ref('silver.orders') }}",
+            "silver.orders is not read by ref or landing_zone; write {{ ref('silver.orders') }}",
         ),
-        ("SELECT (SELECT max(a) FROM x)", "x is read past Tallymark"),
-        ("SELECT * FROM read_files('/etc')", "READ_FILES('/etc') is read past Tallymark"),
-        ("SELECT * FROM IDENTIFIER('x')", "is read past Tallymark"),
-        ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "reflect runs code of the JVM"),
-        ("SELECT `java_method`('a', 'b')", "java_method runs code of the JVM"),
-        ("SELECT system.builtin.TRY_REFLECT('a', 'b')", "TRY_REFLECT runs code of the JVM"),
+        ("SELECT (SELECT max(a) FROM x)", "x is not read by ref or landing_zone"),
+        ("SELECT * FROM read_files('/etc')", "READ_FILES('/etc') is not read by ref or landing_zone"),
+        ("SELECT * FROM IDENTIFIER('x')", "is not read by ref or landing_zone"),
+        ("SELECT reflect('java.lang.System', 'getenv', 'HOME')", "reflect runs JVM code"),
+        ("SELECT `java_method`('a', 'b')", "java_method runs JVM code"),
+        ("SELECT system.builtin.TRY_REFLECT('a', 'b')", "TRY_REFLECT runs JVM code"),
         ("SELECT TRANSFORM(a) USING 'cat' AS (b) FROM {{ ref('x') }}", "TRANSFORM … USING runs a program"),
         ("SELECT '${env:HOME}'", "Spark would replace ${…}"),
         ("SELECT ${spark.app.name}", "Spark would replace ${…}"),

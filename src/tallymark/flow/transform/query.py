@@ -24,7 +24,7 @@ from tallymark.model.batch import Batch
 from tallymark.model.settings import Strategy
 from tallymark.model.table import PROVENANCE_COLUMNS
 from tallymark.model.watermark import WatermarkValue
-from tallymark.templates import Context, Template, Watermark, render
+from tallymark.templates import Context, Template, TypedValue, render
 
 _NO_DEFAULT = object()
 _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
@@ -73,7 +73,7 @@ def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
         this=_THIS_VIEW,
         table_exists=this is not None or last is not None,
         watermark_column=job.task.settings.watermark_column,
-        watermark=None if kept is None else Watermark(kept.value, kept.type),
+        watermark=None if kept is None else TypedValue(kept.value, kept.type),
         full_refresh=inputs.pin.refresh,
         window=inputs.pin.window is not None,
         variables=query.variables,

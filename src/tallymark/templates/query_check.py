@@ -1,12 +1,18 @@
-"""The rendered text is one query, and it reads only what the template asked for by ref and landing_zone.
+"""Checks that the rendered text is one query that reads only inputs named by ref and landing_zone.
 
-sqlglot reads it as Spark SQL. It is more lenient than Spark: what passes here may still be refused there,
-and the error then points to a line of the query, which `Rendered.template_line` maps back.
+1. comments out      Spark would look into them for `${…}`, and sqlglot and Spark do not agree on where each
+                     ends (Spark continues after a backslash at the end of a line)
+2. one query         sqlglot parses it as Spark SQL
+3. known relations   everything that it reads was given to the template
+
+sqlglot is more lenient than Spark: what passes here may still be refused there, with a line of the query that
+`Rendered.template_line` maps back.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -17,14 +23,12 @@ from sqlglot.tokenizer_core import TokenType
 
 from tallymark.config.problem import Problem, config_error
 from tallymark.errors import ConfigError
-from tallymark.templates.comments import NotClosed, without_comments
-from tallymark.templates.context import Rendered, Template
-from tallymark.templates.faults import wrong
+from tallymark.templates.context import Rendered, Template, TemplateFault, template_error
 
 DIALECT = "spark"
-# They run programs or read the process's environment; a transform has no business there.
+# They run programs or read the environment of the process.
 _FORBIDDEN = {"reflect", "java_method", "try_reflect"}
-# Functions that stand where a table does and make their rows themselves.
+# Functions that stand in the place of a table and make rows of their own.
 _ROW_MAKERS = {
     "range",
     "explode",
@@ -38,23 +42,30 @@ _ROW_MAKERS = {
     "variant_explode",
     "variant_explode_outer",
 }
+_PARTS = re.compile(
+    r"""(?P<line>--[^\n]*)|(?P<block>/\*(?!\+))|\b[rR](?P<raw>'[^']*+'?|"[^"]*+"?)
+      |'(?:[^'\\]|\\.?)*+'?|"(?:[^"\\]|\\.?)*+"?|`[^`]*+`?""",
+    re.DOTALL | re.VERBOSE,
+)
+_BLOCK_MARK = re.compile(r"/\*|\*/")
+_NOT_LINE_END = re.compile(r"[^\n]")
 _Key = tuple[str, ...]
 
-# A statement that sqlglot does not know is refused below, in one error: no warning besides.
+# A statement that sqlglot does not know is refused below; its warning would only repeat that.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 
 def checked(template: Template, rendered: Rendered, relations: Iterable[str]) -> Rendered:
-    """The query without comments and semicolons. `relations` are those that the template was given."""
+    """The query without comments and semicolons. `relations` are those given to the template."""
     try:
         rendered = replace(rendered, sql=without_comments(rendered.sql))
-    except NotClosed as error:
-        raise wrong(template.file, rendered.line_at(error.offset), error.message) from None
+    except UnclosedText as error:
+        raise template_error(template.file, rendered.line_at(error.offset), error.message) from None
     if "${" in rendered.sql:
         line = rendered.line_at(rendered.sql.index("${"))
-        hint = "write var('name'), and ${NAME} in vars; in a text write \\u0024{"
-        raise wrong(
-            template.file, line, "Spark would replace ${…} in the query by a setting or variable", hint
+        hint = "write var('name'), and ${NAME} in vars; in a string write \\u0024{"
+        raise template_error(
+            template.file, line, "Spark would replace ${…} in the query with a setting or variable", hint
         )
     rendered = replace(rendered, sql=_without_semicolons(template, rendered))
     query = _one_query(template, rendered)
@@ -69,9 +80,9 @@ def _without_semicolons(template: Template, rendered: Rendered) -> str:
     try:
         tokens = Spark().tokenize(sql)
     except SqlglotError as error:
-        raise wrong(template.file, 0, f"SQL: {error}") from None
+        raise template_error(template.file, 0, f"SQL: {error}") from None
     if not tokens:
-        raise wrong(template.file, 1, "holds no query", "write a SELECT")
+        raise template_error(template.file, 1, "contains no query", "write a SELECT")
     end = len(sql)
     for token in reversed(tokens):
         if token.token_type is not TokenType.SEMICOLON:
@@ -88,18 +99,20 @@ def _one_query(template: Template, rendered: Rendered) -> exp.Expr:
     except ParseError as error:
         raise _syntax(template, rendered, error) from None
     except (RecursionError, MemoryError):
-        raise wrong(template.file, 0, "is nested too deeply", "divide it by WITH") from None
+        raise template_error(template.file, 0, "is nested too deeply", "split it with WITH") from None
     except Exception as error:
         # The parser lets other errors through, such as IndexError for `map('a')`.
-        raise wrong(template.file, 0, f"cannot be read as SQL ({type(error).__name__})") from None
+        raise template_error(template.file, 0, f"cannot be read as SQL ({type(error).__name__})") from None
     if len(statements) > 1:
         second = next(at for at in _statement_starts(rendered.sql))
-        hint = "one pipeline makes one table: put the others into pipelines of their own"
-        raise wrong(template.file, rendered.line_at(second), "a second statement begins here", hint)
+        hint = "one pipeline makes one table: move the others to pipelines of their own"
+        raise template_error(template.file, rendered.line_at(second), "a second statement begins here", hint)
     (query,) = statements
     if not isinstance(query, exp.Query | exp.Values):
         message = f"is not a query: it is {_statement(query)}"
-        raise wrong(template.file, rendered.line_at(_first_token(rendered.sql)), message, "write a SELECT")
+        raise template_error(
+            template.file, rendered.line_at(_first_token(rendered.sql)), message, "write a SELECT"
+        )
     return query
 
 
@@ -138,7 +151,7 @@ def _syntax(template: Template, rendered: Rendered, error: ParseError) -> Config
         message = "something is missing here"
     at = f"SQL: near {word[:40]!r}: " if word else "SQL: "
     place = rendered.template_line(line, max(1, column - len(word) + 1))
-    return wrong(template.file, place, f"{at}{message[0].lower()}{message[1:]}")
+    return template_error(template.file, place, f"{at}{message[0].lower()}{message[1:]}")
 
 
 def _problems(template: Template, rendered: Rendered, query: exp.Expr, given: set[_Key]) -> Iterator[Problem]:
@@ -155,13 +168,13 @@ def _problems(template: Template, rendered: Rendered, query: exp.Expr, given: se
                 shown = node.sql(DIALECT, identify=False).partition(" AS ")[0]
                 meant = ".".join(part.name for part in node.parts)
                 hint = f"write {{{{ ref('{meant}') }}}}, or landing_zone('…') for files"
-                yield problem(node, f"{shown} is read past Tallymark", hint)
+                yield problem(node, f"{shown} is not read by ref or landing_zone", hint)
             case exp.Select() if not node.expressions:
                 yield problem(node, "SELECT without columns", "name them, or write *")
             case exp.QueryTransform():
                 yield problem(node, "TRANSFORM … USING runs a program", "write it as a pipeline.py")
             case exp.Anonymous() if node.name.casefold() in _FORBIDDEN:
-                yield problem(node, f"{node.name} runs code of the JVM", "write it as a pipeline.py")
+                yield problem(node, f"{node.name} runs JVM code", "write it as a pipeline.py")
 
 
 def _is_row_maker(table: exp.Table) -> bool:
@@ -181,3 +194,43 @@ def _key(table: exp.Table) -> _Key:
 
 def _start(node: exp.Expr) -> int:
     return next((int(part.meta["start"]) for part in node.walk() if "start" in part.meta), 0)
+
+
+class UnclosedText(TemplateFault):
+    """`offset` is where the quote or comment begins."""
+
+    def __init__(self, offset: int):
+        super().__init__("a quote or comment is not closed")
+        self.offset = offset
+
+
+def without_comments(sql: str) -> str:
+    """With spaces in their place, so that offsets and lines stay the same. Hints (`/*+ … */`) are kept."""
+    kept: list[str] = []
+    at = 0
+    while found := _PARTS.search(sql, at):
+        start, end = found.span()
+        if found["block"]:
+            end = _block_end(sql, start)
+        elif found["line"] is None and not _is_closed(found["raw"] or found[0]):
+            raise UnclosedText(start)
+        kept.append(sql[at:start])
+        is_comment = found["line"] is not None or found["block"] is not None
+        kept.append(_NOT_LINE_END.sub(" ", sql[start:end]) if is_comment else found[0])
+        at = end
+    kept.append(sql[at:])
+    return "".join(kept)
+
+
+def _is_closed(quoted: str) -> bool:
+    return len(quoted) > 1 and quoted[-1] == quoted[0]
+
+
+def _block_end(sql: str, start: int) -> int:
+    """Comments may be nested, as in Spark."""
+    depth = 0
+    for mark in _BLOCK_MARK.finditer(sql, start):
+        depth += 1 if mark[0] == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise UnclosedText(start)
