@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tallymark.config.schema import write_reference
+from tallymark.config.keys import write_reference
 from tallymark.destinations.registry import with_support
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.config.combinations import faults
-from tallymark.config.pipeline import BatchConfig, PipelineConfig, QuarantineConfig
+from tallymark.config.pipeline_file import BatchConfig, PipelineConfig, QuarantineConfig
 from tallymark.config.problem import key_text
 from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from tallymark.config.effective import effective_settings
-from tallymark.config.load import LoadedProject, find_project, load_project
-from tallymark.config.scaffold import scaffold_project
-from tallymark.config.schema import schemas as config_schemas
+from tallymark.config.keys import schemas as config_schemas
+from tallymark.config.load_project import LoadedProject, find_project, load_project
+from tallymark.config.new_project import scaffold_project
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.flow.inspect.lineage import trace_columns
 from tallymark.flow.inspect.validate import checked_graph, examine

@@ -27,7 +27,7 @@ from sqlglot import exp
 
 from oracle import Row
 from tallymark.checks.gates import Quality, rule_gates
-from tallymark.config.quality import QualityConfig
+from tallymark.config.quality_section import QualityConfig
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity
 from tallymark.model.settings import MergeSettings

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from scenarios import Scenario
 from seams import Hook, Point, watched_job, watched_spark
 
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from store import DUCKDB_FILE, SQLITE_FILE, Found, Store, naive
 
 from oracle import Oracle, Row, canonical
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.ledger.schema import batch_files, batches, files, leases
 from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 

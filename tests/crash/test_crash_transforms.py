@@ -17,7 +17,7 @@ from tally import Tally
 from worker import Order, Workshop
 
 from oracle import Oracle, Row, canonical
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.model.settings import Strategy
 
 pytestmark = pytest.mark.slow

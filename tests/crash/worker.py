@@ -41,7 +41,7 @@ from seams import (
 )
 
 from shared_spark import Door, Jvm
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.destinations.registry import spark_needs
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline, run_side_by_side

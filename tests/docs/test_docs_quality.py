@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from sqlglot import exp
 
 from tallymark.checks.gates import Quality, rule_gates
-from tallymark.config.quality import QualityConfig
+from tallymark.config.quality_section import QualityConfig
 from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.destinations.warehouse.destination import SqlDestination
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity

@@ -21,7 +21,7 @@ import pytest
 from gated_worker import GatedLedger, Worker
 from memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
 
-from tallymark.config.pipeline import BatchConfig, SourceConfig
+from tallymark.config.pipeline_file import BatchConfig, SourceConfig
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module

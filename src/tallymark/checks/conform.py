@@ -17,7 +17,7 @@ from pyspark.sql import types as t
 
 from tallymark.checks.casts import JSON_OPTIONS, Cast, NoCast, Sql, data_type, lossless
 from tallymark.checks.rules import FeedRules, check_patterns, declared_type
-from tallymark.config.pipeline import ColumnConfig
+from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
 from tallymark.model.sql_text import literal, named, options, quoted

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
 from tallymark.checks.casts import Sql, data_type, is_temporal
-from tallymark.config.pipeline import ColumnConfig
+from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import ConfigError
 from tallymark.model.settings import MergeSettings, Operation, Strategy
 from tallymark.model.sql_text import literals

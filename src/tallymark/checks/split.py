@@ -23,7 +23,7 @@ from pyspark.sql import types as t
 from pyspark.storagelevel import StorageLevel
 
 from tallymark.checks.conform import IS_BAD, NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
-from tallymark.config.pipeline import QuarantineConfig
+from tallymark.config.pipeline_file import QuarantineConfig
 from tallymark.errors import TooManyBadRows
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, TECHNICAL_COLUMNS, KeyRange

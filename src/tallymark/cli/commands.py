@@ -205,7 +205,7 @@ def schema(
     """Print the JSON Schemas of the configuration files, for editors."""
     from tallymark import project as front_door
     from tallymark.cli.exports import write_text
-    from tallymark.config.schema import schema_text
+    from tallymark.config.keys import schema_text
 
     schemas = front_door.schemas()
     if write is None:

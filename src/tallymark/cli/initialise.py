@@ -69,8 +69,8 @@ def init(
 
 
 def _is_project(root: Path, or_inside_one: bool) -> bool:
-    from tallymark.config.load import find_project
-    from tallymark.config.pipelines import PROJECT_FILE
+    from tallymark.config.load_project import find_project
+    from tallymark.config.pipeline_folders import PROJECT_FILE
 
     if not or_inside_one:
         return (root / PROJECT_FILE).is_file()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tallymark.config.change_feed import CdcConfig
-from tallymark.config.pipeline import Materialized, PipelineConfig
+from tallymark.config.pipeline_file import CdcConfig, Materialized, PipelineConfig
 from tallymark.config.problem import KeyPath
-from tallymark.config.transform import Language, Transform
+from tallymark.config.query_files import Language, Transform
 from tallymark.model.settings import Strategy
 
 _HISTORY_KEYS = (

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tallymark.config.document import Document
 from tallymark.config.keys import ANY_ITEM, ANY_NAME, alternatives, choices, keys_of, kind_words, type_at
-from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.config.problem import KeyPath, closest, did_you_mean, key_text, listed
-from tallymark.config.project import ProjectConfig
+from tallymark.config.project_file import ProjectConfig
+from tallymark.config.yaml_file import Document
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 

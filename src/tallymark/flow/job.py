@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tallymark.checks.gates import Quality
-from tallymark.config.pipeline import (
+from tallymark.config.field_types import Scalar
+from tallymark.config.pipeline_file import (
     BatchConfig,
     ColumnConfig,
     Materialized,
     QuarantineConfig,
     SourceConfig,
 )
-from tallymark.config.template_vars import Scalar
-from tallymark.config.transform import Transform
+from tallymark.config.query_files import Transform
 from tallymark.destinations.contract import Destination, Place
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from datetime import date, datetime
 from typing import TypedDict
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipeline import SourceConfig
-from tallymark.config.pipelines import Pipeline
-from tallymark.config.transform import Transform
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_file import SourceConfig
+from tallymark.config.pipeline_folders import Pipeline
+from tallymark.config.query_files import Transform
 from tallymark.errors import Unsupported
 from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.job import Job, Query, Task

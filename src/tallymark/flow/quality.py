@@ -9,10 +9,10 @@ import sqlglot
 from sqlglot import exp
 
 from tallymark.checks.gates import Quality, rule_gates
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, config_error
-from tallymark.config.quality_tests import QualityTest
+from tallymark.config.query_files import QualityTest
 from tallymark.destinations.contract import Prepared
 from tallymark.errors import ConfigError, GateFailed
 from tallymark.flow.job import Job

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tallymark.config.pipeline import QuarantineConfig
+from tallymark.config.pipeline_file import QuarantineConfig
 from tallymark.errors import TallymarkError
 from tallymark.flow.claim import Claim, claim_table
 from tallymark.flow.job import Job

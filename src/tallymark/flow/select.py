@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination, Place
 from tallymark.destinations.declaration import DestinationOptions, Resolve

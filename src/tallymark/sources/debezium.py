@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.pipeline_file import PipelineConfig
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tallymark.config.pipeline import SourceConfig, StabilityConfig
+from tallymark.config.pipeline_file import SourceConfig, StabilityConfig
 from tallymark.errors import FileChanged, UnreadableFile
 from tallymark.model.batch import REPLAY_PREFIX, FileStat, SourceFile
 from tallymark.sources.locations import is_local

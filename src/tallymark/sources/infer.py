@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.model.batch import SourceFile
 from tallymark.sources.failures import spark_failure
 from tallymark.sources.formats.scan import CORRUPT, named

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType
 
-from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER

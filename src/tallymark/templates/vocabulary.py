@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tallymark.config.pipelines import name_fault
+from tallymark.config.pipeline_folders import name_fault
 from tallymark.config.problem import closest
 from tallymark.model.settings import Strategy
 from tallymark.templates.context import Context, SqlText, TemplateFault

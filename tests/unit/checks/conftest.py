@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tallymark.checks.conform import PROBLEMS, Conformed, conform
 from tallymark.checks.rules import FeedRules
-from tallymark.config.pipeline import ColumnConfig
+from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.conform import PROBLEMS, RAW, Conformed
-from tallymark.config.pipeline import ColumnConfig
+from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.table import Column, TableShape
 from tallymark.spark.sql import local_frame

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from tallymark.checks.conform import CORRUPT, RAW, Conformed, conform
 from tallymark.checks.quarantine import Quarantine
 from tallymark.checks.split import split
-from tallymark.config.pipeline import ColumnConfig, QuarantineConfig
+from tallymark.config.pipeline_file import ColumnConfig, QuarantineConfig
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Batch, BatchKind
 from tallymark.spark.sql import local_frame

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks.conform import PROBLEMS, Conformed
 from tallymark.checks.rules import FeedRules
-from tallymark.config.pipeline import ColumnConfig, PipelineConfig
+from tallymark.config.pipeline_file import ColumnConfig, PipelineConfig
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from tallymark.checks.conform import Conformed
 from tallymark.checks.split import KeySpread, bad_rows, split
-from tallymark.config.pipeline import ColumnConfig, QuarantineConfig
+from tallymark.config.pipeline_file import ColumnConfig, QuarantineConfig
 from tallymark.errors import TooManyBadRows
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import KeyRange

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.config.load import LoadedProject, load_project
+from tallymark.config.load_project import LoadedProject, load_project
 from tallymark.errors import ConfigError
 from tallymark.model import secrets
 

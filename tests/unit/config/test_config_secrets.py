@@ -9,8 +9,8 @@ import traceback
 import pytest
 from pydantic import ValidationError
 
-from tallymark.config.pipeline import PipelineConfig
-from tallymark.config.project import ProjectConfig
+from tallymark.config.pipeline_file import PipelineConfig
+from tallymark.config.project_file import ProjectConfig
 from tallymark.model.secrets import Redactor, redact
 
 SOURCE = "source: {files: in/*.csv}\n"

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from pyspark.sql import SparkSession
 from shop import Shop
 
-from tallymark.config.pipeline import SourceConfig
+from tallymark.config.pipeline_file import SourceConfig
 from tallymark.flow.discover import discover
 from tallymark.flow.job import Job, Task
 from tallymark.flow.run import run_pipeline

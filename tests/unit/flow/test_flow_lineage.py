@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.flow.inspect.graph import build_graph
 from tallymark.flow.inspect.lineage import trace_columns
 from tallymark.model.graph import ColumnSource, InputKind, PipelineLineage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from shop import ORDERS, DatabaseShop, Shop, csv
 
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.flow.inspect.validate import examine
 from tallymark.model.report import Outcome
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.sources.discover import discover, nothing_known

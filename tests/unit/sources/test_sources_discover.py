@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.config.pipeline import SourceConfig
+from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import FileChanged, SourceError
 from tallymark.model.batch import FileStat, SourceFile
 from tallymark.sources import discover as discovery

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.sources.infer import guess_type, infer_columns, snake_case, with_other_separator
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.config.pipeline import SourceConfig
+from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 from tallymark.templates import Context, Template, TypedValue, references, render

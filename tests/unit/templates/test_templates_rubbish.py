@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
 from tallymark.errors import ConfigError
 from tallymark.templates import Rendered, Template, python_references, references
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyspark
 
-from tallymark.config.load import LoadedProject
+from tallymark.config.load_project import LoadedProject
 from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination
 from tallymark.errors import TallymarkError

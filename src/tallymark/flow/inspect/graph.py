@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipeline import SourceConfig
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_file import SourceConfig
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, closest, config_error, listed
-from tallymark.config.transform import Language, Transform
+from tallymark.config.query_files import Language, Transform
 from tallymark.errors import ConfigError
 from tallymark.model.graph import Graph, PipelineKind
 from tallymark.templates import Reference, References, Template, python_references, references

@@ -17,9 +17,9 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
 from tallymark.config.combinations import keeps_history
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipelines import Pipeline
-from tallymark.config.transform import Language, Transform
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_folders import Pipeline
+from tallymark.config.query_files import Language, Transform
 from tallymark.errors import ConfigError
 from tallymark.model.graph import (
     ALL_COLUMNS,

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipeline import SourceConfig
-from tallymark.config.scaffold import files_like, scaffold_pipeline
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.new_project import files_like, scaffold_pipeline
+from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 from tallymark.sources.discover import discover, nothing_known

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallymark.config.load import LoadedProject, find_project, load_project
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.load_project import LoadedProject, find_project, load_project
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.errors import ConfigError
 from tallymark.flow.inspect.graph import build_graph
 from tallymark.flow.inspect.lineage import query_errors

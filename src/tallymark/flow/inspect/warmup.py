@@ -13,8 +13,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyspark.sql import SparkSession
 
-from tallymark.config.load import LoadedProject, load_project
-from tallymark.config.pipelines import PROJECT_FILE
+from tallymark.config.load_project import LoadedProject, load_project
+from tallymark.config.pipeline_folders import PROJECT_FILE
 from tallymark.errors import RuntimeUnavailable
 from tallymark.flow.jobs import pipeline_job
 from tallymark.flow.run import run_pipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.errors import ConfigError, SourceError, Unsupported
 from tallymark.model.rerun import Rerun, Window
 from tallymark.model.settings import MergeSettings, Strategy

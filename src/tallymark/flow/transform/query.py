@@ -13,8 +13,8 @@ from typing import Any, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.config.template_vars import Scalar
-from tallymark.config.transform import Language
+from tallymark.config.field_types import Scalar
+from tallymark.config.query_files import Language
 from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.transform.backfill import rows_in

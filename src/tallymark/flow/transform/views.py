@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipelines import Pipeline
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, config_error
-from tallymark.config.transform import Language, Transform
+from tallymark.config.query_files import Language, Transform
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.errors import SourceError, Unsupported
 from tallymark.flow.inspect.graph import transform_references

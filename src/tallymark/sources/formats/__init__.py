@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pyspark.sql import DataFrame
 
-from tallymark.config.pipeline import Format, SourceConfig
+from tallymark.config.pipeline_file import Format, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.sources.formats import columnar, csv, excel, json, text, xml

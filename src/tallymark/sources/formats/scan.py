@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tallymark.config.pipeline import ColumnConfig, SourceConfig
+from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER

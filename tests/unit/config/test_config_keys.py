@@ -8,10 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from tallymark.config.keys import keys_of
-from tallymark.config.pipeline import PipelineConfig
-from tallymark.config.project import ProjectConfig
-from tallymark.config.schema import schemas, with_tables, write_reference
+from tallymark.config.keys import keys_of, schemas, with_tables, write_reference
+from tallymark.config.pipeline_file import PipelineConfig
+from tallymark.config.project_file import ProjectConfig
 from tallymark.model.settings import Strategy
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference"
@@ -111,7 +110,7 @@ def test_every_key_is_described(model):
 
 
 def test_the_published_reference_is_fresh(tmp_path):
-    """When this fails: python -c "from pathlib import Path; from tallymark.config.schema import
+    """When this fails: python -c "from pathlib import Path; from tallymark.config.keys import
     write_reference; write_reference(Path('docs/reference'))" """
     page = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
     (tmp_path / "configuration.md").write_text(page, encoding="utf-8")

@@ -1,14 +1,15 @@
-"""Reads one YAML file into plain values that remember where they stood.
+"""Reads one YAML file into plain values with their positions, and puts `${VAR}` and `${VAR:-default}` in.
 
-Works on YAML's nodes, not on a loaded object: only so does every key and value keep its line, a key that
-is given twice is seen, and a file that is made to explode (aliases of aliases) is stopped in time.
+It works on YAML nodes instead of a loaded object. So every key and value keeps its line, a key that is given
+twice is noticed, and a file that is built to explode (aliases of aliases) is stopped in time.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tallymark.config.problem import KeyPath, Problem, key_text
-from tallymark.config.variables import VariableError, has_variable, substitute
+from tallymark.model.secrets import remember
 
 MAX_FILE_BYTES = 256 * 1024  # YAML takes seconds for more than this
 MAX_VALUES = 100_000
@@ -296,3 +297,83 @@ def _kind(node: Node) -> str:
             return "a list"
         case _:
             return "a single value"
+
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<inside>[^}]*)(?P<end>\}?)")
+_INSIDE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+
+
+class VariableError(ValueError):
+    """The text is fit for the user; it names the variable and never a value."""
+
+
+def has_variable(text: str) -> bool:
+    return "${" in text
+
+
+def substitute(text: str, environment: Mapping[str, str]) -> str:
+    """One pass: what a variable holds is not searched for variables again. `$${` is a literal `${`."""
+    return _REFERENCE.sub(lambda found: _value(found, environment), text)
+
+
+def _value(found: re.Match[str], environment: Mapping[str, str]) -> str:
+    if found["inside"] is None:
+        return "${"
+    if not found["end"]:
+        raise VariableError("${ without }; a literal ${ is written $${")
+    inside = _INSIDE.fullmatch(found["inside"])
+    if inside is None:
+        raise VariableError(f"{found[0]} is not a variable; write ${{NAME}} or ${{NAME:-default}}")
+    name, default = inside["name"], inside["default"]
+    if default is not None and "${" in default:
+        raise VariableError(f"the default of ${{{name}}} holds a variable itself; that is not supported")
+    value = environment.get(name)
+    if value:
+        remember(value)
+        return value
+    if default is not None:
+        return str(default)
+    if value is None:
+        raise VariableError(f"environment variable {name} is not set")
+    return value
+
+
+def overlay(base: Document, top: Document) -> Document:
+    """What `top` says wins, key by key; lists are replaced whole. Both are left as they were."""
+    data = dict(base.data)
+    kept = {path: _in_file(place, base) for path, place in base.positions.items()}
+    written = dict(base.written)
+    _merge(data, top.data, (), kept, written)
+    return Document(
+        file=base.file,
+        readable=base.readable and top.readable,
+        data=data,
+        positions=kept | {path: _in_file(place, top) for path, place in top.positions.items()},
+        written=written | top.written,
+        problems=[*base.problems, *top.problems],
+        faulty=base.faulty | top.faulty,
+    )
+
+
+def _merge(
+    data: dict[str, Any],
+    over: Mapping[str, Any],
+    path: KeyPath,
+    positions: dict[KeyPath, Position],
+    written: dict[KeyPath, str],
+) -> None:
+    for key, value in over.items():
+        at = (*path, key)
+        below = data.get(key)
+        if isinstance(value, dict) and isinstance(below, dict):
+            data[key] = dict(below)
+            _merge(data[key], value, at, positions, written)
+            continue
+        data[key] = value
+        for known in (positions, written):
+            for old in [place for place in known if place[: len(at)] == at]:
+                del known[old]
+
+
+def _in_file(place: Position, document: Document) -> Position:
+    return place if place.file else replace(place, file=document.file)

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from tallymark.config.document import MAX_FILE_BYTES, MAX_VALUES
-from tallymark.config.load import load_project
+from tallymark.config.load_project import load_project
+from tallymark.config.yaml_file import MAX_FILE_BYTES, MAX_VALUES
 from tallymark.errors import ConfigError
 
 ORDERS = "pipelines/a/config.yaml"

@@ -1,8 +1,10 @@
-"""Column names as people write them: one, several with commas, or a list."""
+"""Types of values that several sections share: lists of column names, and variables for templates."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from datetime import date, datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -44,3 +46,18 @@ Names = Annotated[
     AfterValidator(_distinct),
 ]
 ColumnName = Annotated[str, Field(min_length=1)]
+
+
+Scalar = str | int | float | bool | date | datetime
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _named(values: dict[str, Scalar]) -> dict[str, Scalar]:
+    for name in values:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name} cannot be the name of a variable: use letters, digits and _")
+    return values
+
+
+TemplateVars = Annotated[dict[str, Scalar], AfterValidator(_named)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tallymark.config.quality import QualityConfig, parse_age
+from tallymark.config.quality_section import QualityConfig, parse_age
 from tallymark.model.gate import Severity
 
 ORDERS = "pipelines/silver/orders/config.yaml"

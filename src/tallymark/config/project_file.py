@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Field, Tag, create_model, field_validator
 
-from tallymark.config.template_vars import TemplateVars
+from tallymark.config.field_types import TemplateVars
 from tallymark.destinations import registry
 from tallymark.destinations.declaration import DestinationOptions
 from tallymark.model.section import Section

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tallymark.config.load import LoadedProject
-from tallymark.config.pipeline import ColumnConfig, Format
-from tallymark.config.pipelines import PIPELINE_FILE, PIPELINES_FOLDER, PROJECT_FILE, name_fault
+from tallymark.config.keys import PIPELINE_SCHEMA, PROJECT_SCHEMA, schema_text, schemas
+from tallymark.config.load_project import LoadedProject
+from tallymark.config.pipeline_file import ColumnConfig, Format
+from tallymark.config.pipeline_folders import PIPELINE_FILE, PIPELINES_FOLDER, PROJECT_FILE, name_fault
 from tallymark.config.problem import closest
-from tallymark.config.schema import PIPELINE_SCHEMA, PROJECT_SCHEMA, schema_text, schemas
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.config.load import find_project, load_project
-from tallymark.config.pipeline import BatchConfig, ColumnConfig
+from tallymark.config.load_project import find_project, load_project
+from tallymark.config.pipeline_file import BatchConfig, ColumnConfig
 from tallymark.destinations.delta import DeltaDestinationConfig
 from tallymark.destinations.postgres import PostgresDestinationConfig
 from tallymark.errors import ConfigError

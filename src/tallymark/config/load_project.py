@@ -1,9 +1,9 @@
-"""Loads a project: `tallymark.yaml` and every folder of a pipeline.
+"""Loads a project: `tallymark.yaml`, every pipeline folder and every quality test.
 
-1. read each file into values with positions       document.py
-2. check each against its model                     explain.py, pipelines.py
+1. read each file into values with positions       yaml_file.py, query_files.py
+2. check each file against its model                explain.py, pipeline_folders.py
 3. check the files against each other               here
-4. report all problems of all files at once, or return the project
+4. return the project, or report all problems of all files at once
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tallymark.config.document import Document, Position, read_document
 from tallymark.config.explain import validate
-from tallymark.config.pipelines import PROJECT_FILE, Draft, Pipeline, pipeline_folders, read_pipeline
+from tallymark.config.pipeline_folders import PROJECT_FILE, Draft, Pipeline, pipeline_folders, read_pipeline
 from tallymark.config.problem import KeyPath, Problem, closest, config_error
-from tallymark.config.project import ProjectConfig, installed_model
-from tallymark.config.quality_tests import QualityTest, read_quality_tests
+from tallymark.config.project_file import ProjectConfig, installed_model
+from tallymark.config.query_files import QualityTest, read_quality_tests
+from tallymark.config.yaml_file import Document, Position, read_document
 from tallymark.destinations import registry
 from tallymark.errors import ConfigError
 from tallymark.model.secrets import redact

@@ -13,20 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tallymark.config.annotations import overlay, read_annotations
 from tallymark.config.combinations import faults
-from tallymark.config.document import Document, Position, read_document, read_text
 from tallymark.config.explain import WHERE_ROWS_COME_FROM, validate
-from tallymark.config.pipeline import Materialized, PipelineConfig
+from tallymark.config.field_types import Scalar
+from tallymark.config.pipeline_file import Materialized, PipelineConfig
 from tallymark.config.problem import KeyPath, Problem, closest, listed
-from tallymark.config.project import ProjectConfig
-from tallymark.config.template_vars import Scalar
-from tallymark.config.transform import (
+from tallymark.config.project_file import ProjectConfig
+from tallymark.config.query_files import (
     MAX_TRANSFORM_BYTES,
     TRANSFORM_FILES,
     Transform,
+    read_annotations,
     with_plain_line_ends,
 )
+from tallymark.config.yaml_file import Document, Position, overlay, read_document, read_text
 from tallymark.destinations.registry import kind_of
 from tallymark.model.secrets import redact
 from tallymark.model.settings import MergeSettings, SchemaEvolution

@@ -1,27 +1,63 @@
-"""Settings in the head comment of pipeline.sql and pipeline.py: `-- @key: value`, `# @key: value`.
+"""Files that hold a query: `pipeline.sql`, `pipeline.py`, and quality tests in `tests/quality/**/*.sql`.
 
-1. take the file apart into comments and code       comments
+Settings stand in the head comment: `-- @key: value` in SQL, `# @key: value` in Python.
+
+1. split the file into comments and code
 2. the comments before the first code are the head: each `@key: value` there is a setting, on one line
 3. a setting below the head is an error, since it would otherwise be ignored; other `@words` are left alone
-4. each value is YAML, as it would stand in config.yaml; the result is a Document with its own positions
+4. each value is YAML, as in config.yaml; the result is a Document with its own positions
 """
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, assert_never
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from tallymark.config.document import Document, Position, read_value
+from tallymark.config.explain import validate
 from tallymark.config.keys import fields_by_key
-from tallymark.config.pipeline import PipelineConfig
-from tallymark.config.problem import KeyPath
-from tallymark.config.transform import Language, Transform
+from tallymark.config.pipeline_file import PipelineConfig
+from tallymark.config.problem import KeyPath, Problem, closest, listed
+from tallymark.config.yaml_file import Document, Position, read_text, read_value
+from tallymark.model.gate import Severity
+from tallymark.model.section import Section
+
+MAX_TRANSFORM_BYTES = 1024 * 1024
+
+# Jinja's own idea of a line end, so that lines are counted alike everywhere.
+_LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+class Language(StrEnum):
+    SQL = "sql"
+    PYTHON = "python"
+
+
+TRANSFORM_FILES = {"pipeline.sql": Language.SQL, "pipeline.py": Language.PYTHON}
+
+
+@dataclass(frozen=True)
+class Transform:
+    language: Language
+    path: Path
+    text: str  # with \n at the end of every line, whatever the file has
+    file: str  # how problems call it: relative to the project
+
+    def __repr__(self) -> str:
+        return f"Transform({self.file!r})"
+
+
+def with_plain_line_ends(text: str) -> str:
+    return _LINE_END.sub("\n", text)
+
 
 MAX_ANNOTATIONS = 1000
 DEEPEST_KEY = 5
@@ -192,42 +228,72 @@ def _python_comments(text: str) -> Iterator[_Comment]:
         return
 
 
-def overlay(base: Document, top: Document) -> Document:
-    """What `top` says wins, key by key; lists are replaced whole. Both are left as they were."""
-    data = dict(base.data)
-    kept = {path: _in_file(place, base) for path, place in base.positions.items()}
-    written = dict(base.written)
-    _merge(data, top.data, (), kept, written)
-    return Document(
-        file=base.file,
-        readable=base.readable and top.readable,
-        data=data,
-        positions=kept | {path: _in_file(place, top) for path, place in top.positions.items()},
-        written=written | top.written,
-        problems=[*base.problems, *top.problems],
-        faulty=base.faulty | top.faulty,
-    )
+QUALITY_FOLDER = "tests/quality"
 
 
-def _merge(
-    data: dict[str, Any],
-    over: Mapping[str, Any],
-    path: KeyPath,
-    positions: dict[KeyPath, Position],
-    written: dict[KeyPath, str],
-) -> None:
-    for key, value in over.items():
-        at = (*path, key)
-        below = data.get(key)
-        if isinstance(value, dict) and isinstance(below, dict):
-            data[key] = dict(below)
-            _merge(data[key], value, at, positions, written)
-            continue
-        data[key] = value
-        for known in (positions, written):
-            for old in [place for place in known if place[: len(at)] == at]:
-                del known[old]
+class QualityTestHead(Section):
+    """The annotations of a quality test."""
+
+    pipeline: str = Field(min_length=1, description="The pipeline whose table the query looks at")
+    severity: Severity = Field(Severity.ERROR, description="warn lets the load go on")
+    description: str = Field("", description="For people: what is wrong with the rows")
 
 
-def _in_file(place: Position, document: Document) -> Position:
-    return place if place.file else replace(place, file=document.file)
+@dataclass(frozen=True)
+class QualityTest:
+    file: str  # relative to the project
+    text: str  # a template, with its head comment
+    pipeline: str
+    severity: Severity = Severity.ERROR
+    description: str = ""
+
+    def __repr__(self) -> str:
+        return f"QualityTest({self.file!r})"
+
+
+def read_quality_tests(
+    root: Path, pipelines: Collection[str], environment: Mapping[str, str], problems: list[Problem]
+) -> tuple[QualityTest, ...]:
+    """In order of name. What is wrong is added to `problems`."""
+    found = (_read(root, path, pipelines, environment, problems) for path in _files(root / QUALITY_FOLDER))
+    return tuple(test for test in found if test is not None)
+
+
+def _files(top: Path) -> Iterator[Path]:
+    for walked, below, files in os.walk(top):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        for name in sorted(files):
+            if name.endswith(".sql") and not name.startswith("."):
+                yield Path(walked) / name
+
+
+def _read(
+    root: Path,
+    path: Path,
+    pipelines: Collection[str],
+    environment: Mapping[str, str],
+    problems: list[Problem],
+) -> QualityTest | None:
+    document = Document(path.relative_to(root).as_posix())
+    text = read_text(path, document, MAX_TRANSFORM_BYTES, "is this a query?")
+    head: QualityTestHead | None = None
+    if text is not None:
+        text = with_plain_line_ends(text)
+        transform = Transform(Language.SQL, path, text, document.file)
+        document = read_annotations(transform, environment, QualityTestHead)
+        head = validate(document, QualityTestHead)
+        _check_pipeline(document, pipelines)
+    problems += document.problems
+    if text is None or head is None or document.problems:
+        return None
+    return QualityTest(document.file, text, head.pipeline, head.severity, head.description)
+
+
+def _check_pipeline(document: Document, pipelines: Collection[str]) -> None:
+    asked = document.data.get("pipeline")
+    if not isinstance(asked, str) or asked in pipelines or ("pipeline",) in document.faulty:
+        return
+    meant = closest(asked, pipelines)
+    known = listed(sorted(pipelines), "and") or "none yet"
+    hint = f"did you mean {meant}?" if meant else f"the project has {known}"
+    document.report(("pipeline",), f"there is no pipeline {asked}", hint)

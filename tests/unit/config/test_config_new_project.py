@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
-from tallymark.config.load import load_project
-from tallymark.config.pipeline import ColumnConfig, Format
-from tallymark.config.scaffold import scaffold_pipeline, scaffold_project
+from tallymark.config.load_project import load_project
+from tallymark.config.new_project import scaffold_pipeline, scaffold_project
+from tallymark.config.pipeline_file import ColumnConfig, Format
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 

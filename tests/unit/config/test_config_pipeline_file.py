@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallymark.config.pipeline import PipelineConfig
+from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Scd2Settings
 
 SOURCE = "source: {files: in/*.csv}\n"

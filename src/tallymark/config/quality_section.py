@@ -8,9 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from tallymark.config.names import ColumnName, Names, as_list, first_repeated
+from tallymark.config.field_types import ColumnName, Names, Scalar, as_list, first_repeated
 from tallymark.config.problem import closest
-from tallymark.config.template_vars import Scalar
 from tallymark.model.section import Section
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
