@@ -38,7 +38,7 @@ from tallymark.flow.job import Job, Task
 from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
-from tallymark.ledger import scratch_ledger
+from tallymark.ledger import temporary_ledger
 from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
@@ -253,7 +253,7 @@ def _job(
     with (
         tempfile.TemporaryDirectory(prefix="tallymark-") as folder,
         _shared(source) as shared,
-        scratch_ledger() as ledger,
+        temporary_ledger() as ledger,
     ):
         yield Job(
             task=task,

@@ -1,8 +1,7 @@
 """The audit database: what should happen, and what is known to have happened. Never in the destination."""
 
 from tallymark.ledger.facts import Lease, PipelineSummary, Registration, WaitingFile
-from tallymark.ledger.ledger import Ledger, open_ledger
-from tallymark.ledger.scratch import reading_ledger, scratch_ledger
+from tallymark.ledger.ledger import Ledger, open_ledger, reading_ledger, temporary_ledger
 
 __all__ = [
     "Lease",
@@ -12,5 +11,5 @@ __all__ = [
     "WaitingFile",
     "open_ledger",
     "reading_ledger",
-    "scratch_ledger",
+    "temporary_ledger",
 ]

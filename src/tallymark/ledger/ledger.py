@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from tempfile import TemporaryDirectory
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import batches, leases, reading, runs
@@ -34,6 +36,35 @@ def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now, durable: b
         database.close()
         raise
     return Ledger(database)
+
+
+@contextmanager
+def temporary_ledger() -> Iterator[Ledger]:
+    """An empty ledger for one call, removed at its end: a library call has no project to keep one in.
+
+    It is a file, since a SQLite database in memory is not safe to share between threads, and the lease is
+    renewed by a thread of its own.
+    """
+    with (
+        # A file that cannot be removed must not hide how the call ended.
+        TemporaryDirectory(prefix="tallymark-", ignore_cleanup_errors=True) as folder,
+        open_ledger(f"sqlite:///{folder}/ledger.db", durable=False) as ledger,
+    ):
+        yield ledger
+
+
+@contextmanager
+def reading_ledger(url: str, opened: Ledger | None) -> Iterator[Ledger]:
+    """The opened ledger, if any. Reading does not create a ledger where there is none."""
+    address = parse_address(url)
+    if opened is not None:
+        yield opened
+    elif address.is_sqlite and not address.file.exists():
+        with temporary_ledger() as empty:
+            yield empty
+    else:
+        with open_ledger(url) as ledger:
+            yield ledger
 
 
 def _make_folder(address: Address) -> None:
