@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 
-from enrolled import Subject
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from conformance.enrolled import Subject
 from driver_rows import prepare
 from oracle import Row
 from tallymark.destinations.contract import Commit, Destination, Prepared

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bench import Bench
-from enrolled import DESTINATIONS, Surroundings
 from pyspark.sql import SparkSession
 
+from conformance.bench import Bench
+from conformance.enrolled import DESTINATIONS, Surroundings
 from driver_rows import MANY
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import sqlglot
-from bench import Bench, hash_of
-from orders import (
+from sqlglot import exp
+
+from conformance.bench import Bench, hash_of
+from conformance.orders import (
     APPEND,
     CDC,
     CLOSING,
@@ -23,8 +25,6 @@ from orders import (
     event,
     order,
 )
-from sqlglot import exp
-
 from oracle import Row
 from tallymark.checks.gates import Quality, rule_gates
 from tallymark.config.quality_section import QualityConfig

@@ -10,12 +10,12 @@ import copy
 from pathlib import Path
 
 import pytest
-from bench import Bench
-from enrolled import DESTINATIONS, Surroundings
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from conformance.bench import Bench
+from conformance.enrolled import DESTINATIONS, Surroundings
 from driver_rows import MANY
 from generated import CODES, event, row, timed
 from oracle import Oracle, Row, Tied, canonical

@@ -9,11 +9,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from bench import Bench
-from orders import UPSERT
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from conformance.bench import Bench
+from conformance.orders import UPSERT
 from oracle import Row, canonical
 from tallymark.errors import InputMoved
 from tallymark.model.settings import MergeSettings, Strategy

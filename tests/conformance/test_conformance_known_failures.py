@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import Bench
-from orders import (
+from pyspark.sql import SparkSession
+
+import tallymark as tm
+from conformance.bench import Bench
+from conformance.orders import (
     BY_TIME,
     CDC,
     DAY1,
@@ -20,9 +23,6 @@ from orders import (
     event,
     order,
 )
-from pyspark.sql import SparkSession
-
-import tallymark as tm
 from oracle import canonical
 from tallymark.errors import ConfigError
 from tallymark.model.receipt import Counts

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from bench import Bench
-from orders import (
+
+from conformance.bench import Bench
+from conformance.orders import (
     APPEND,
     BY_TIME,
     CLOSING,
@@ -22,7 +23,6 @@ from orders import (
     UPSERT,
     order,
 )
-
 from oracle import Oracle, Row, canonical
 from tallymark.errors import TiedRows
 from tallymark.model.settings import MergeSettings

@@ -6,9 +6,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from bench import Bench, hash_of
-from orders import APPEND, DAY1, INCREMENTAL, ORDERS, REFRESH, UPSERT, order
 
+from conformance.bench import Bench, hash_of
+from conformance.orders import APPEND, DAY1, INCREMENTAL, ORDERS, REFRESH, UPSERT, order
 from oracle import canonical
 from tallymark.errors import Fenced, PlanError, TableBusy, TableMoved, TiedRows, TypeConflict
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy

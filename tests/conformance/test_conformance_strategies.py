@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from bench import Bench
-from orders import (
+
+from conformance.bench import Bench
+from conformance.orders import (
     APPEND,
     BY_TIME,
     CDC,
@@ -32,7 +33,6 @@ from orders import (
     event,
     order,
 )
-
 from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.model.receipt import Counts

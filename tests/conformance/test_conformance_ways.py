@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench import Bench
-from enrolled import DESTINATIONS, Surroundings
-from orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
 from pyspark.sql import DataFrame, SparkSession
 from test_conformance_strategies import comparable, load_both
 
+from conformance.bench import Bench
+from conformance.enrolled import DESTINATIONS, Surroundings
+from conformance.orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
 from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.destinations.contract import Way

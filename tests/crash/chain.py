@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from scenarios import Scenario
-from seams import BEFORE, DURING, Point
-from tally import Tally
-from worker import Ended, Order, Workshop
+from crash.scenarios import Scenario
+from crash.seams import BEFORE, DURING, Point
+from crash.tally import Tally
+from crash.worker import Ended, Order, Workshop
 
 KILLS_PER_PROJECT = 10
 LEAST, MOST = 2, 4  # files that wait: every run has something to do, and something newer than the dead had

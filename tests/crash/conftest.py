@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tally import Tally, summary
-from worker import SEED, Workshop
 
+from crash.tally import Tally, summary
+from crash.worker import SEED, Workshop
 from tallymark.spark import Sessions
 
 

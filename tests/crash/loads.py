@@ -7,9 +7,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from scenarios import Scenario
-from seams import Hook, Point, watched_job, watched_spark
-
+from crash.scenarios import Scenario
+from crash.seams import Hook, Point, watched_job, watched_spark
 from tallymark.config.load_project import load_project
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import pipeline_job

@@ -11,8 +11,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import sqlalchemy as sa
-from store import DUCKDB_FILE, SQLITE_FILE, Found, Store, naive
 
+from crash.store import DUCKDB_FILE, SQLITE_FILE, Found, Store, naive
 from oracle import Oracle, Row, canonical
 from tallymark.config.load_project import load_project
 from tallymark.ledger.schema import batch_files, batches, files, leases

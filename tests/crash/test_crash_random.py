@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scenarios import DESTINATIONS, KINDS, Scenario
-from tally import Tally
-from worker import SEED, Order, Workshop
+
+from crash.scenarios import DESTINATIONS, KINDS, Scenario
+from crash.tally import Tally
+from crash.worker import SEED, Order, Workshop
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from scenarios import DESTINATIONS, write_project
-from seams import BEFORE, Point
-from store import Found, Store, naive
-from tally import Tally
-from worker import Order, Workshop
 
+from crash.scenarios import DESTINATIONS, write_project
+from crash.seams import BEFORE, Point
+from crash.store import Found, Store, naive
+from crash.tally import Tally
+from crash.worker import Order, Workshop
 from oracle import Oracle, Row, canonical
 from tallymark.config.load_project import load_project
 from tallymark.model.settings import Strategy

@@ -11,9 +11,10 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
-from scenarios import Scenario
-from tally import Tally
-from worker import SEED, Order, Workshop
+
+from crash.scenarios import Scenario
+from crash.tally import Tally
+from crash.worker import SEED, Order, Workshop
 
 WORKERS = 4
 SECONDS = float(os.environ.get("TALLYMARK_SECONDS", "120"))

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loads import Loads, codes
 from pyspark.sql import SparkSession
-from scenarios import DESTINATIONS, Scenario
-from seams import BEFORE, At, Point, raising, watched_spark
-from worker import Order, _import_path, _load
 
+from crash.loads import Loads, codes
+from crash.scenarios import DESTINATIONS, Scenario
+from crash.seams import BEFORE, At, Point, raising, watched_spark
+from crash.worker import Order, _import_path, _load
 from shared_spark import Jvm
 from tallymark.destinations.delta import write as delta_write
 from tallymark.destinations.duckdb.engine import DuckDbEngine

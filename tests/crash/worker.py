@@ -26,7 +26,7 @@ import duckdb  # noqa: F401  isort: skip
 import psycopg  # noqa: F401  isort: skip
 import pyarrow  # noqa: F401  isort: skip
 
-from seams import (
+from crash.seams import (
     BEFORE,
     DURING,
     At,
@@ -39,7 +39,6 @@ from seams import (
     watched_job,
     watched_spark,
 )
-
 from shared_spark import Door, Jvm
 from tallymark.config.load_project import load_project
 from tallymark.destinations.registry import spark_needs
@@ -92,7 +91,7 @@ class Workshop:
         self._spark = spark
         self._doors: dict[ForkServerProcess, Door] = {}
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["worker"])
+        self._context.set_forkserver_preload(["crash.worker"])
 
     def start(self, order: Order) -> ForkServerProcess:
         door = Door(self._spark)

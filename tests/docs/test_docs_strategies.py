@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from strategy_examples import Example, Rows, examples
 
 import tallymark as tm
+from docs.strategy_examples import Example, Rows, examples
 from tallymark.model.settings import Strategy
 from tallymark.spark.sql import local_frame
 

@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from gated_worker import GatedLedger, Worker
-from memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
 
+from model.gated_worker import GatedLedger, Worker
+from model.memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
 from tallymark.config.pipeline_file import BatchConfig, SourceConfig
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from gated_worker import Order, Worker
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from model_world import ENDINGS, LOG, STATE, Work, World
 
+from model.gated_worker import Order, Worker
+from model.model_world import ENDINGS, LOG, STATE, Work, World
 from tallymark.flow.lease import LEASE_SECONDS
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.run import run_pipeline

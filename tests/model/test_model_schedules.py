@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from gated_worker import Order
-from model_world import LOG, STATE, Broken, World
 
+from model.gated_worker import Order
+from model.model_world import LOG, STATE, Broken, World
 from tallymark.flow.recover import recover_pipeline
 from tallymark.model.report import Outcome
 

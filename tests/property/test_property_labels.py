@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from engine import AS_OF, MOMENT, LabelEngine
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from generated import CODES, COLUMNS, FEED, batches_of, event, row, timed, truncation
 from oracle import Oracle, Row, Tied, canonical
+from property.engine import AS_OF, MOMENT, LabelEngine
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
 from tallymark.model.table import Column
 

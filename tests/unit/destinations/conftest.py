@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from sql_places import Place, duckdb_place, postgres_place, sqlite_place
+
+from unit.destinations.sql_places import Place, duckdb_place, postgres_place, sqlite_place
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])

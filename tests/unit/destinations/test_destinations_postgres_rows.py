@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import SparkSession
-from sql_places import Place, postgres_place
 
 from oracle import canonical
 from tallymark.destinations.postgres.engine import PostgresSession
 from tallymark.model.settings import MergeSettings, Strategy
+from unit.destinations.sql_places import Place, postgres_place
 
 UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))
 PAIRS = "k int, v string"

@@ -12,7 +12,6 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from sql_places import Place, duckdb_place, postgres_place, sqlite_place
 
 from tallymark.destinations.postgres import engine as postgres_module
 from tallymark.destinations.sqlite import engine as sqlite_module
@@ -22,6 +21,7 @@ from tallymark.destinations.warehouse.markers import SqlMarkers
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
+from unit.destinations.sql_places import Place, duckdb_place, postgres_place, sqlite_place
 
 
 class LooksAtFiles:

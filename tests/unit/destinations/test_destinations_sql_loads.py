@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import sqlglot
-from sql_places import Place, hash_of, postgres_place
 from sqlglot import exp
 
 from oracle import canonical
@@ -32,6 +31,7 @@ from tallymark.errors import (
 from tallymark.model.plan import Merge, Plan, ReplaceSlices, Tombstones
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, Strategy
 from tallymark.model.table import Column
+from unit.destinations.sql_places import Place, hash_of, postgres_place
 
 APPEND = MergeSettings(Strategy.APPEND_ONLY)
 UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))

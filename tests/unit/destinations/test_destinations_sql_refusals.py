@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sql_places import Place
 
 from tallymark.errors import TiedRows
 from tallymark.model.settings import CdcSettings, MergeSettings, Strategy
+from unit.destinations.sql_places import Place
 
 FEED = MergeSettings(
     Strategy.CDC,

@@ -6,11 +6,11 @@ from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
-from sql_places import Place
 
 from oracle import canonical
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.settings import MergeSettings, Strategy
+from unit.destinations.sql_places import Place
 
 APPEND = MergeSettings(Strategy.APPEND_ONLY)
 REFRESH = MergeSettings(Strategy.FULL_REFRESH)

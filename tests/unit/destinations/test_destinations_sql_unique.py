@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from sql_places import Place
 
 from oracle import Row, canonical
 from tallymark.errors import TiedRows
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
+from unit.destinations.sql_places import Place
 
 UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))
 PAIRS = "k int, v string"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from sql_places import Place
 from sqlglot import parse_one
 
 from tallymark.destinations.contract import ViewQuery, Views
 from tallymark.destinations.warehouse.translate_functions import ALLOWED
+from unit.destinations.sql_places import Place
 
 WORDS = (
     *("id + 1", "id - 1", "id * 2", "id / 2", "amount / 4", "amount / 0", "-id", "id % 2", "-id % 2"),

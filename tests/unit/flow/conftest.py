@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from shop import ORDERS, DatabaseShop, Shop
+
+from unit.flow.shop import ORDERS, DatabaseShop, Shop
 
 
 @pytest.fixture

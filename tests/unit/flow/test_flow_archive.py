@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, csv
 
 from tallymark.flow import run as run_module
 from tallymark.model.report import Outcome
+from unit.flow.shop import ORDERS, DatabaseShop, csv
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.flow import load
 from tallymark.model.plan import Merge, Plan
+from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 
 @pytest.fixture(params=["lake", "store"])

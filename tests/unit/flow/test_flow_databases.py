@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from shop import DatabaseShop
 
 from tallymark.destinations.sqlite import engine as sqlite_module
 from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.model.report import Outcome, RepeatedFile
+from unit.flow.shop import DatabaseShop
 
 PEOPLE = """
 source: {files: landing/people/*}

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.errors import ConfigError
 from tallymark.flow import load as load_module
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PipelineReport
+from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 EVENTS = "source: {files: 'landing/events/*'}\nmerge_strategy: append_only\n"
 TRUNCATED = gzip.compress(os.urandom(200_000).hex().encode())[:50_000]

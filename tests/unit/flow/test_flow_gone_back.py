@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.flow import load as load_step
 from tallymark.model.report import PipelineReport
+from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
-from shop import Shop
 
 from tallymark.config.pipeline_file import SourceConfig
 from tallymark.flow.discover import discover
@@ -27,6 +26,7 @@ from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Outcome
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.sources import discover as discovery
+from unit.flow.shop import Shop
 
 PIPELINE, TABLE = "silver.orders", "memory:orders"
 MOMENT = datetime(2026, 11, 1, tzinfo=UTC)

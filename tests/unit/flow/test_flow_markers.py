@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from shop import Killed, Shop, csv, dies
 
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome
+from unit.flow.shop import Killed, Shop, csv, dies
 
 # Appending shows every content that is loaded twice.
 EVENTS = """

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from shop import ORDERS, Killed, Shop, csv, dies
 
 from tallymark.destinations.delta.destination import DeltaDestination
 from tallymark.destinations.delta.write import DeltaPrepared
@@ -16,6 +15,7 @@ from tallymark.errors import CommitUnknown
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.receipt import Counts
 from tallymark.model.report import Outcome
+from unit.flow.shop import ORDERS, Killed, Shop, csv, dies
 
 
 def test_a_load_and_what_another_reader_finds(shop: Shop) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shop import ORDERS, DatabaseShop, Shop, csv
-
 from tallymark.model.report import PlanReport
+from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 
 def plan(shop: Shop) -> PlanReport:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from shop import ORDERS, DatabaseShop, Shop, csv
 
 from tallymark.config.load_project import load_project
 from tallymark.flow.inspect.validate import examine
 from tallymark.model.report import Outcome
+from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 POSITIVE = "-- @pipeline: silver.orders\nSELECT order_id, amount FROM {{ this }} WHERE amount < {{ var('least', 0) }}\n"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, Killed, csv, dies
 
 from tallymark.errors import ConfigError, SourceError, Unsupported
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PlanReport
+from unit.flow.shop import ORDERS, DatabaseShop, Killed, csv, dies
 
 TWICE = """-- @merge_strategy: {strategy}
 -- @unique_key: order_id

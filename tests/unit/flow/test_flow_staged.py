@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from shop import ORDERS, DatabaseShop, csv
 
 from tallymark.checks import split
 from tallymark.flow import staged
+from unit.flow.shop import ORDERS, DatabaseShop, csv
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 from tallymark.destinations.delta.write import DeltaPrepared
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import DeferredInput, Outcome, PipelineReport
 from tallymark.model.watermark import Watermark
+from unit.flow.shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 REVENUE = """-- @merge_strategy: full_refresh
 SELECT status, sum(amount) AS amount, count(*) AS orders FROM {{ ref('silver.orders') }} GROUP BY status

@@ -10,7 +10,6 @@ from typing import Any
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from shop import ORDERS, DatabaseShop, Killed, dies
 
 import tallymark as tm
 from tallymark.cli.output.plans import plan as shown
@@ -20,6 +19,7 @@ from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import DeferredInput, Outcome, PlanReport
 from tallymark.project import validate
 from tallymark.spark import Sessions
+from unit.flow.shop import ORDERS, DatabaseShop, Killed, dies
 
 BIG = """-- @materialized: view
 SELECT order_id, amount FROM {{ ref('silver.orders') }} WHERE amount > {{ var('much', 10) }}

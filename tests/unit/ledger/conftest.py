@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from ledger_setup import TABLE, Clock, Worker
 
 from tallymark.ledger import Ledger, open_ledger
+from unit.ledger.ledger_setup import TABLE, Clock, Worker
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

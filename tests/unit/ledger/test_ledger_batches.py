@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file, receipt
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import Ledger
 from tallymark.model.batch import Batch, BatchKind
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
+from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file, receipt
 
 
 def test_a_batch_keeps_id_order_sequence_and_time_through_retries(worker: Worker) -> None:

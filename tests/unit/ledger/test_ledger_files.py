@@ -6,12 +6,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 from tallymark.errors import FileChanged, LedgerError
 from tallymark.ledger import Ledger, Registration
 from tallymark.ledger.database import CHUNK
 from tallymark.model.batch import BatchKind, SourceFile
+from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 
 def test_new_files_wait_and_are_known(worker: Worker) -> None:

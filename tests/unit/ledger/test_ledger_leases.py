@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from ledger_setup import BROKEN, PIPELINE, TABLE, Clock, Worker, file, receipt
 
 from tallymark.errors import LeaseHeld, LeaseLost
 from tallymark.ledger import Lease, Ledger
 from tallymark.model.batch import Batch, BatchKind
+from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Clock, Worker, file, receipt
 
 
 def test_a_held_lease_names_its_holder_and_its_end(ledger: Ledger, clock: Clock) -> None:

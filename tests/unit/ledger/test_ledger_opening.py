@@ -18,12 +18,12 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import Ledger, migrations, open_ledger
 from tallymark.ledger.address import parse_address
 from tallymark.ledger.schema import HEAD, VERSION_TABLE, metadata
+from unit.ledger.ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
 SECRET = "s3cr3t"
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
 from tallymark.errors import LeaseHeld, LedgerError
 from tallymark.ledger import Ledger, Registration, open_ledger
@@ -19,6 +18,7 @@ from tallymark.ledger.database import Tx
 from tallymark.ledger.files import register
 from tallymark.ledger.schema import HOLDS_CONTENT, files
 from tallymark.model.batch import SourceFile
+from unit.ledger.ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
 
 def in_processes(work: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:

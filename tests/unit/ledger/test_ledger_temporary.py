@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ledger_setup import PIPELINE, TABLE, file
 
 from tallymark.ledger import Ledger, open_ledger, reading_ledger, temporary_ledger
+from unit.ledger.ledger_setup import PIPELINE, TABLE, file
 
 CONTENT = [file("a.csv")]
 
