@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from oracle import Row
-from tallymark.destinations.contract import Destination, Prepared, takes_arrow
+from tallymark.destinations.contract import ArrowRows, Destination, PreparedLoad, SparkRows, TargetTable
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Plan
 
 MANY = "TALLYMARK_EXAMPLES" in os.environ  # make property
@@ -21,19 +21,20 @@ _TECHNICAL = f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint"
 
 def prepare(
     destination: Destination,
+    target: TargetTable,
     spark: SparkSession,
     plan: Plan,
     schema: str,
     rows: list[Row],
     *,
     for_commit: bool = True,
-) -> AbstractContextManager[Prepared]:
+) -> AbstractContextManager[PreparedLoad]:
     """Through Spark where the flow would take that way, and in `make property`."""
     table = arrow_rows(schema, rows)
-    if takes_arrow(destination) and _are_staged_as_they_are(plan, schema) and not MANY:
-        return destination.prepare_collected(plan, [table], rows=len(rows), for_commit=for_commit)
+    if destination.capabilities.takes_arrow and _are_staged_as_they_are(plan, schema) and not MANY:
+        return target.prepare(plan, ArrowRows([table], len(rows)), for_commit=for_commit)
     frame = spark.createDataFrame(table, StructType.fromDDL(f"{schema}, {_TECHNICAL}"))
-    return destination.prepare(plan, frame, rows=len(rows), for_commit=for_commit)
+    return target.prepare(plan, SparkRows(frame, len(rows)), for_commit=for_commit)
 
 
 def arrow_rows(schema: str, rows: list[Row]) -> pa.Table:

@@ -196,13 +196,13 @@ def _merge_once(job: Job, content: SourceFile) -> Receipt:
         if isinstance(batch, Receipt):
             return batch
         receipt = load_planning_again(job, claim, batch)
-        job.destination.settle(job.task.table)
+        job.target.settle()
         return receipt
 
 
 def _frame_batch(job: Job, claim: Claim, content: SourceFile) -> Batch | Receipt:
     claim.settle()
-    applied = job.destination.applied(job.task.table, [content.content_hash]).by_hash
+    applied = job.target.markers([content.content_hash]).by_hash
     if content.content_hash in applied:
         return _already(receipt_from_marker(job, applied[content.content_hash]))
     return claim.create(BatchKind.FRAME, (content,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from hashlib import sha256
 
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 from conformance.enrolled import Subject
 from driver_rows import prepare
 from oracle import Row
-from tallymark.destinations.contract import Commit, Destination, Prepared
+from tallymark.destinations.contract import Commit, Destination, PreparedLoad, TargetTable
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
 from tallymark.model.receipt import Counts
@@ -40,6 +41,10 @@ class Bench:
     def table(self) -> str:
         return self.subject.table
 
+    @cached_property
+    def target(self) -> TargetTable:
+        return self.destination.table(self.table)
+
     @property
     def as_of(self) -> datetime:
         """An hour later for every batch."""
@@ -49,7 +54,7 @@ class Bench:
         fields = StructType.fromDDL(schema).fields
         stored_as = self.destination.column_type
         incoming = [Column(f.name, stored_as(f.dataType.simpleString())) for f in fields]
-        current = self.destination.inspect(self.table)
+        current = self.target.shape()
         properties = self.destination.table_properties
         return build_plan(
             self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties, anew=anew
@@ -57,8 +62,8 @@ class Bench:
 
     def prepare(
         self, plan: Plan, schema: str, rows: list[Row], *, for_commit: bool = True
-    ) -> AbstractContextManager[Prepared]:
-        return prepare(self.destination, self.spark, plan, schema, rows, for_commit=for_commit)
+    ) -> AbstractContextManager[PreparedLoad]:
+        return prepare(self.destination, self.target, self.spark, plan, schema, rows, for_commit=for_commit)
 
     def marker(
         self,
@@ -71,7 +76,7 @@ class Bench:
         return Marker(
             batch_id=f"batch-{content}",
             pipeline="test",
-            table_key=self.destination.table_key(self.table),
+            table_key=self.target.key,
             sequence=self.sequence if sequence is None else sequence,
             fence=1,
             content_hashes=(hash_of(content),),
@@ -97,9 +102,9 @@ class Bench:
             counts = prepared.counts
             assert self.planned in (None, counts)
             marker = self.marker(content or f"c{self.sequence}", counts, unique_by=plan.unique_by)
-            way = prepared.way.name
+            way = prepared.method.name
             commit = prepared.commit(marker)
-        assert (commit.disagreement, commit.way) == ("", way)
+        assert (commit.disagreement, commit.method) == ("", way)
         self.commits.append(commit)
         return counts
 

@@ -16,10 +16,11 @@ from delta_rs import rows_of
 from oracle import Row
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.delta.table import DeltaTable
 from tallymark.destinations.duckdb.engine import DuckDbEngine
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
-from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.warehouse.destination import WarehouseDestination
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,14 @@ def _delta_change_feed(around: Surroundings) -> Subject:
     return _delta_path(around, {"delta.enableChangeDataFeed": "true"})
 
 
-class _TakenForLarge(DeltaDestination):
-    def _is_large(self, table: str) -> bool:
+class _LargeTable(DeltaTable):
+    def is_large(self) -> bool:
         return True
+
+
+class _TakenForLarge(DeltaDestination):
+    def table(self, name: str) -> DeltaTable:
+        return _LargeTable(self._start_spark, self._locator.at(name))
 
 
 def _delta_large(around: Surroundings) -> Subject:
@@ -100,19 +106,23 @@ def _collected(frame: DataFrame) -> list[Row]:
 def _sqlite(around: Surroundings) -> Subject:
     path = around.folder / "shop.sqlite"
     table = "silver.orders"
-    return Subject(SqlDestination(SqliteEngine(str(path), SOON)), table, lambda: sqlite_rows(path, table))
+    return Subject(
+        WarehouseDestination(SqliteEngine(str(path), SOON)), table, lambda: sqlite_rows(path, table)
+    )
 
 
 def _duckdb(around: Surroundings) -> Subject:
     path = around.folder / "shop.duckdb"
     table = "silver.orders"
-    return Subject(SqlDestination(DuckDbEngine(str(path), SOON)), table, lambda: duckdb_rows(path, table))
+    return Subject(
+        WarehouseDestination(DuckDbEngine(str(path), SOON)), table, lambda: duckdb_rows(path, table)
+    )
 
 
 def _postgres(around: Surroundings) -> Subject:
     """The schema is the load's to make."""
     url, table = around.postgres(), f"silver_{uuid4().hex[:8]}.orders"
-    return Subject(SqlDestination(PostgresEngine(url, SOON)), table, lambda: postgres_rows(url, table))
+    return Subject(WarehouseDestination(PostgresEngine(url, SOON)), table, lambda: postgres_rows(url, table))
 
 
 SOON = 0.5  # seconds: in a test nobody lets go of a lock

@@ -128,7 +128,7 @@ def test_a_look_that_is_not_committed_leaves_table_and_markers(bench: Bench) -> 
         (result,) = prepared.check([gate])
     assert result.stops and result.samples == ({"id": 1},)
     assert pairs(bench.rows()) == before
-    found = bench.destination.applied(bench.table, [hash_of("c2")])
+    found = bench.target.markers([hash_of("c2")])
     assert (found.by_hash, found.last_sequence) == ({}, 1)
     (result,) = load_checked(bench, UPSERT, ORDERS, [order(1, "good"), order(9)], [gate])
     assert result.passed and (1, "good") in pairs(bench.rows())

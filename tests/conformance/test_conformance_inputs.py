@@ -95,17 +95,17 @@ def test_a_table_is_read_at_its_version_with_every_type(
     bench: Bench, spark: SparkSession, scratch: Path
 ) -> None:
     destination, table = bench.destination, bench.table
-    assert destination.input_version(table) is None
+    assert destination.table(table).input_version() is None
     bench.load(UPSERT, SCHEMA, ROWS)
-    first = destination.input_version(table)
+    first = destination.table(table).input_version()
     assert first is not None
-    assert first == destination.input_version(table)
+    assert first == destination.table(table).input_version()
     assert types_read(bench, first, spark) == {name: expected_type(bench, name) for name in COLUMNS}
     assert canonical(rows_read(bench, first, spark)) == canonical(ROWS)
-    assert first == destination.input_version(table), "reading is no change"
+    assert first == destination.table(table).input_version(), "reading is no change"
 
     bench.load(UPSERT, "id bigint, extra string", [{"id": 3, "extra": "x"}])
-    second = destination.input_version(table)
+    second = destination.table(table).input_version()
     assert second not in (None, first)
     assert canonical(rows_read(bench, second or "", spark)) == canonical([*ROWS[:2], {"id": 3, "extra": "x"}])
     if destination.capabilities.time_travel:
@@ -123,7 +123,7 @@ def test_a_version_that_never_was_is_refused(bench: Bench, spark: SparkSession) 
     assert caught.value.facts["found"] is None
     settings = MergeSettings(Strategy.APPEND_ONLY)
     bench.load(settings, "id bigint", [])
-    version = bench.destination.input_version(bench.table) or ""
+    version = bench.target.input_version() or ""
     assert rows_read(bench, version, spark) == []
     for other in (version[:-1] + ("0" if version[-1] != "0" else "1"), "99-0123456789ab", "rows-0123", ""):
         with pytest.raises(InputMoved, match=version):
@@ -137,13 +137,13 @@ def expected_type(bench: Bench, name: str) -> str:
 
 
 def types_read(bench: Bench, version: str, spark: SparkSession) -> dict[str, str]:
-    with bench.destination.relation(bench.table, version, spark) as frame:
+    with bench.target.read(version, spark) as frame:
         schema: StructType = frame.schema
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 
 
 def rows_read(bench: Bench, version: str, spark: SparkSession) -> list[Row]:
-    with bench.destination.relation(bench.table, version, spark) as frame:
+    with bench.target.read(version, spark) as frame:
         rows = [row.asDict(recursive=True) for row in frame.collect()]
     if not bench.destination.capabilities.nested_types:
         for row in rows:

@@ -64,7 +64,7 @@ def test_scd2_with_an_unchanged_row_writes_nothing(bench: Bench) -> None:
     before = canonical(bench.rows())
     assert bench.load(BY_TIME, ORDERS, [order(1), order(2, day=4)]) == Counts(unchanged=2, total=2)
     assert canonical(bench.rows()) == before
-    assert bench.commits[-1].way == "skip"
+    assert bench.commits[-1].method == "skip"
 
 
 def test_an_update_of_an_empty_table(bench: Bench) -> None:

@@ -92,7 +92,7 @@ def test_nested_values_are_compared_whole(bench: Bench) -> None:
 def test_rows_that_the_declared_order_cannot_tell_apart_are_refused(bench: Bench) -> None:
     with pytest.raises(TiedRows, match="id=1"):
         bench.load(INCREMENTAL, ORDERS, [order(1, "a", day=3), order(1, "b", day=3)])
-    assert bench.destination.inspect(bench.table) is None
+    assert bench.target.shape() is None
     bench.load(INCREMENTAL, ORDERS, [order(1, "a", day=3), order(1, "a", day=3)])
 
 
@@ -139,13 +139,13 @@ def test_markers_are_found_before_and_after_they_are_copied(bench: Bench) -> Non
     bench.load(UPSERT, ORDERS, DAY1, content="one")
     bench.load(UPSERT, ORDERS, DAY1, content="two")  # changes nothing, counts as applied
     for _ in range(2):
-        found = bench.destination.applied(bench.table, [hash_of("one"), hash_of("two"), hash_of("never")])
+        found = bench.target.markers([hash_of("one"), hash_of("two"), hash_of("never")])
         assert set(found.by_hash) == {hash_of("one"), hash_of("two")}
         assert found.last_sequence == 2
         assert found.by_hash[hash_of("one")].marker.counts.inserted == 3
         assert found.by_hash[hash_of("one")].version == bench.commits[0].version
-        bench.destination.settle(bench.table)
-    assert set(bench.destination.applied(bench.table, None).by_hash) == {hash_of("one"), hash_of("two")}
+        bench.target.settle()
+    assert set(bench.target.markers(None).by_hash) == {hash_of("one"), hash_of("two")}
 
 
 def test_samples_show_before_and_after(bench: Bench) -> None:

@@ -14,9 +14,8 @@ from conformance.enrolled import DESTINATIONS, Surroundings
 from conformance.orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
 from driver_rows import MANY
 from oracle import Oracle, Row, canonical
-from tallymark.destinations.contract import Way
+from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.delta import write as delta_write
-from tallymark.destinations.delta.write_methods import possible_ways
 from tallymark.destinations.lakehouse import prune as spark_near
 from tallymark.destinations.lakehouse.labels import Labelled
 from tallymark.model.plan import KeyRange, Merge, Plan
@@ -46,11 +45,12 @@ def test_a_way(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def choose(labelled: Labelled) -> Way:
-        possible = possible_ways(labelled)
-        return next((other for other in possible if other.name == way), possible[0])
+    possible = delta_write.write_methods
 
-    monkeypatch.setattr(delta_write, "choose_way", choose)
+    def wanted_first(labelled: Labelled) -> tuple[WriteMethod, ...]:
+        return tuple(sorted(possible(labelled), key=lambda method: method.name != way))
+
+    monkeypatch.setattr(delta_write, "write_methods", wanted_first)
     bench, oracle = (
         Bench(spark, DESTINATIONS["delta"].make(Surroundings(spark, tmp_path, str))),
         Oracle(settings),
@@ -59,7 +59,7 @@ def test_a_way(
         _tell_ranges(bench, batch, monkeypatch)
         load_both(bench, oracle, ORDERS, batch)
     assert canonical(bench.rows()) == canonical(comparable(oracle.rows))
-    assert way in {commit.way for commit in bench.commits}
+    assert way in {commit.method for commit in bench.commits}
 
 
 GLANCES = {

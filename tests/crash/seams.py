@@ -19,14 +19,14 @@ from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.session import SparkSession
 
-from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.warehouse.destination import WarehouseDestination
 from tallymark.flow.job import Job
 from tallymark.model.report import Event
 
 BEFORE, DURING, AFTER = "before", "during", "after"
 
 # Answers of the destination that it gives without asking anybody: nothing can go wrong there.
-_NOT_A_STEP = {"table_key", "column_type", "obstacle_to_create"}
+_NOT_A_STEP = {"column_type", "obstacle_to_create"}
 _MARKER_TABLES = {"_tallymark_applied": " of markers", "_tallymark_fence": " of the fence"}
 
 
@@ -155,15 +155,10 @@ def watched_job(job: Job, hook: Hook) -> Job:
 
 
 def watched_destination(destination: Any, hook: Hook) -> Any:
-    if isinstance(destination, SqlDestination):
-        destination = SqlDestination(_WatchedEngine(destination._engine, hook))  # type: ignore[arg-type]
+    if isinstance(destination, WarehouseDestination):
+        destination = WarehouseDestination(_WatchedEngine(destination._engine, hook))  # type: ignore[arg-type]
 
-    def prepared(made: Any) -> Watched:
-        return Watched(made, "prepared", hook)
-
-    return Watched(
-        destination, "destination", hook, opens={"prepare": prepared, "prepare_collected": prepared}
-    )
+    return _WatchedDestination(destination, hook)
 
 
 class Watched:
@@ -183,8 +178,7 @@ class Watched:
         if not callable(value) or name in _NOT_A_STEP or name.startswith("_"):
             return value
         if name in self._opens:
-            step = name.removesuffix("_collected")  # the same step, wherever its rows come from
-            return self._opening(f"{self._name}.{step}", value, self._opens[name])
+            return self._opening(f"{self._name}.{name}", value, self._opens[name])
 
         def called(*args: Any, **kwargs: Any) -> Any:
             step = f"{self._name}.{name}{_detail(args)}"
@@ -208,6 +202,21 @@ class Watched:
             self._hook(Point(f"{step} end", AFTER))
 
         return opened
+
+
+class _WatchedDestination:
+    """Only what its tables do are steps."""
+
+    def __init__(self, destination: Any, hook: Hook):
+        self._destination = destination
+        self._hook = hook
+
+    def table(self, name: str) -> Watched:
+        opens = {"prepare": lambda made: Watched(made, "prepared", self._hook)}
+        return Watched(self._destination.table(name), "destination", self._hook, opens)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._destination, name)
 
 
 class _WatchedEngine:

@@ -24,10 +24,11 @@ from crash.worker import Order, _import_path, _load
 from shared_spark import Jvm
 from tallymark.destinations.delta import write as delta_write
 from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.destinations.warehouse.engine import literal
-from tallymark.destinations.warehouse.markers import APPLIED, SqlMarkers
+from tallymark.destinations.warehouse.markers import APPLIED, MarkerTables
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
 from tallymark.model.marker import Marker
@@ -65,9 +66,9 @@ def no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def no_fence() -> Iterator[None]:
     """The same code without the comparisons of sequence and contents."""
-    write, marked = SqlMarkers.write, delta_write._marked_and_fenced
+    write, marked = MarkerTables.write, delta_write._marked_and_fenced
 
-    def without_key(self: SqlMarkers, marker: Marker) -> Any:
+    def without_key(self: MarkerTables, marker: Marker) -> Any:
         if self._home(APPLIED) is not None:
             contents = ", ".join(literal(content) for content in marker.content_hashes)
             self.session.execute(f"DELETE FROM {self._at(APPLIED)} WHERE content_hash IN ({contents})")
@@ -81,9 +82,9 @@ def no_fence() -> Iterator[None]:
             yield
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqlMarkers, "refuse_late", lambda self, table, marker: None)
-        patch.setattr(SqlMarkers, "write", without_key)
-        patch.setattr(delta_write.DeltaPrepared, "_refuse_held", lambda self, marker: None)
+        patch.setattr(MarkerTables, "refuse_late", lambda self, table, marker: None)
+        patch.setattr(MarkerTables, "write", without_key)
+        patch.setattr(LakehouseLoad, "_refuse_held", lambda self, marker: None)
         patch.setattr(delta_write, "_marked_and_fenced", only_marked)
         yield
 

@@ -15,8 +15,9 @@ from sqlglot import exp
 
 from tallymark.checks.gates import Quality, rule_gates
 from tallymark.config.quality_section import QualityConfig
+from tallymark.destinations.contract import SparkRows
 from tallymark.destinations.sqlite.engine import SqliteEngine
-from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.warehouse.destination import WarehouseDestination
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.settings import MergeSettings, Strategy
@@ -48,11 +49,11 @@ def found(spark: SparkSession, folder: Path, gates_of: Any) -> tuple[GateResult,
     texts = ", ".join(f"{column.name} string" for column in COLUMNS)
     frame = local_frame(spark, rows_of_the_page(), texts)
     typed = [f"CAST({column.name} AS {column.type}) AS {column.name}" for column in COLUMNS]
-    destination = SqlDestination(SqliteEngine(str(folder / "shop.db")))
+    destination = WarehouseDestination(SqliteEngine(str(folder / "shop.db")))
     incoming = frame.selectExpr(
         *typed, f"0 AS {FILE_ORDER}", f"0L AS {ROW_BLOCK}", f"monotonically_increasing_id() AS {ROW_ORDER}"
     )
-    with destination.prepare(plan, incoming, for_commit=False) as prepared:
+    with destination.table(plan.table).prepare(plan, SparkRows(incoming), for_commit=False) as prepared:
         return prepared.check(gates_of(plan))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tallymark.destinations.contract import Commit, TableMarkers, gone_back
+from tallymark.destinations.contract import Commit, TableMarkers, rolled_back
 from tallymark.errors import Fenced, TableMoved, UnreadableFile
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch
@@ -144,44 +144,58 @@ class MemoryDestination:
     ledger: int
     gate: Gate
     table_properties: dict[str, str] = field(default_factory=dict)
-    claimed_at: dict[str, int] = field(default_factory=dict)  # the last sequence that `applied` has shown
 
-    def table_key(self, table: str) -> str:
-        return f"memory:{table}"
+    def table(self, name: str) -> MemoryTarget:
+        return MemoryTarget(name, self)
 
-    def inspect(self, table: str) -> TableShape | None:
-        return self.gate("inspect", lambda: _shape(self.tables[table]))
 
-    def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        found: TableMarkers = self.gate("applied", lambda: self.tables[table].markers(content_hashes))
-        self.claimed_at[table] = found.held_sequence
+@dataclass
+class MemoryTarget:
+    name: str
+    seen_by: MemoryDestination
+    claimed_at: int = 0  # the last sequence that `markers` has shown
+
+    @property
+    def key(self) -> str:
+        return f"memory:{self.name}"
+
+    @property
+    def table(self) -> MemoryTable:
+        return self.seen_by.tables[self.name]
+
+    def shape(self) -> TableShape | None:
+        return self.seen_by.gate("shape", lambda: _shape(self.table))
+
+    def markers(self, content_hashes: Collection[str] | None) -> TableMarkers:
+        found: TableMarkers = self.seen_by.gate("markers", lambda: self.table.markers(content_hashes))
+        self.claimed_at = found.held_sequence
         return found
 
-    def has_gone_back(self, table: str, last: Receipt) -> bool:
-        return self.gate(
-            "has_gone_back", lambda: self.tables[table].markers(()).held_sequence < last.sequence
+    def was_rolled_back(self, last: Receipt) -> bool:
+        return self.seen_by.gate(
+            "was_rolled_back", lambda: self.table.markers(()).held_sequence < last.sequence
         )
 
     @contextmanager
     def prepare(
-        self, plan: Plan, incoming: tuple[Row, ...], *, rows: int | None = None, for_commit: bool = True
+        self, plan: Plan, incoming: tuple[Row, ...], *, for_commit: bool = True
     ) -> Iterator[MemoryPrepared]:
-        table = self.tables[plan.table]
+        table = self.table
         seen = int(plan.current.version) if plan.current else 0
 
         def commit(marker: Marker) -> Commit:
-            now = self.clock()
-            return self.gate("commit", lambda: at_once(marker, now))
+            now = self.seen_by.clock()
+            return self.seen_by.gate("commit", lambda: at_once(marker, now))
 
         def at_once(marker: Marker, now: datetime) -> Commit:
-            if table.markers(()).held_sequence < self.claimed_at.get(plan.table, 0):
-                raise gone_back(plan.table)
-            return table.commit(marker, incoming, seen, now, self.ledger)
+            if table.markers(()).held_sequence < self.claimed_at:
+                raise rolled_back(plan.table)
+            return table.commit(marker, incoming, seen, now, self.seen_by.ledger)
 
         yield MemoryPrepared(table, incoming, seen, commit)
 
-    def settle(self, table: str) -> None:
-        self.gate("settle", lambda: None)
+    def settle(self) -> None:
+        self.seen_by.gate("settle", lambda: None)
 
 
 def _shape(table: MemoryTable) -> TableShape | None:
@@ -191,11 +205,11 @@ def _shape(table: MemoryTable) -> TableShape | None:
 @contextmanager
 def prepared_in_memory(job: Job, batch: Batch, *, for_commit: bool = True) -> Iterator[tuple[Any, Plan, Any]]:
     """In the place of `flow.load.prepared_batch`: the same steps without Spark."""
-    current = job.destination.inspect(job.task.table)
+    current = job.target.shape()
     rows = tuple(_read(file.path) for file in batch.files)
     plan = _plan(job.task.table, job.task.settings, current is None)
     plan = replace(plan, current=current, as_of=batch.as_of)
-    with job.destination.prepare(plan, rows) as prepared:  # type: ignore[arg-type]
+    with job.target.prepare(plan, rows) as prepared:  # type: ignore[arg-type]
         yield SimpleNamespace(total=len(rows), rejected=0), plan, prepared
 
 

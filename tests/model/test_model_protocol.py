@@ -25,7 +25,7 @@ MOST_FILES = 8
 MOST_WORKERS = 3
 MOST_LEDGERS = 3
 # Where the protocol is most vulnerable: a schedule gets there at once instead of by luck.
-GATES = ["register", "forget_vanished", "acquire_lease", "applied", "create_batch", "renew_lease"]
+GATES = ["register", "forget_vanished", "acquire_lease", "markers", "create_batch", "renew_lease"]
 GATES += ["commit", "commit", "commit_batch", "commit_batch", "release_lease"]
 
 

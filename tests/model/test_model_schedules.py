@@ -28,7 +28,7 @@ def test_the_steps_of_an_undisturbed_load(world: World) -> None:
     world.land()
     worker = world.start(STATE)
     worker.finish()
-    steps = ["register", "acquire_lease", "open_batches", "applied", "create_batch", "inspect"]
+    steps = ["register", "acquire_lease", "open_batches", "markers", "create_batch", "shape"]
     steps += ["renew_lease", "commit", "commit_batch", "settle", "release_lease"]
     passed = iter(worker.passed)
     assert [step for step in steps if step in passed] == steps

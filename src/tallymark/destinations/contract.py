@@ -1,23 +1,26 @@
-"""What a destination must do. It applies plans; it knows no strategy.
+"""What a destination promises. It applies plans; it knows no strategy.
 
-The phases of one load, as the flow calls them:
+`Destination.table(name)` gives a `TargetTable`, which owns what is known of one table. One load calls, in
+order:
 
-1. `inspect`   the table's shape now, or None
-2. `applied`   the markers of these contents, and the last sequence and fence
-3. `prepare`   compute the labels and counts of a plan; nothing durable is written
-   `check`     on what `prepare` gave: what quality gates find in the table as it would be; likewise
-4. `commit`    on what `prepare` gave: effects, marker and fence in one atomic unit
-5. `settle`    copy markers to where they survive log clean-up; idempotent, safe to skip
+1. `shape`     columns and version of the table now, or None
+2. `markers`   the markers of these contents, and the highest sequence and fence
+3. `prepare`   computes labels and counts of a plan; writes nothing durable
+   `check`     on the prepared load: what quality gates find in the table as it would be
+4. `commit`    on the prepared load: effects, marker and fence in one atomic unit
+5. `settle`    copies markers to where they survive log clean-up; idempotent, safe to skip
 
 A table is also what other pipelines read:
 
 1. `input_version`   names the content that the table has now
-2. `relation`        gives that content to Spark and nothing newer: a retry reads the same rows again
+2. `read`            gives that content to Spark and nothing newer: a retry reads the same rows again
 
-Where a destination has views (`views`), a query can be kept in the place of a table:
+Where a destination has `views`, a query can take the place of a table:
 
-1. `plan`   says it in the destination's own SQL, over tables of the same destination
-2. `make`   makes or replaces the view, with marker and fence, in one atomic unit
+1. `plan`   translates it to the destination's own SQL, over tables of the same destination
+2. `make`   creates or replaces the view, with marker and fence, in one atomic unit
+
+The guide to writing one: docs/how-to/add-a-destination.md.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol
 
 from tallymark.destinations.declaration import Capabilities
 from tallymark.errors import Fenced, Unsupported
@@ -52,77 +55,97 @@ class SampleRow:
 
 @dataclass(frozen=True)
 class DuplicatesFound:
-    """Rows of the table that share their match: how many are too many, and some of their keys."""
+    """Rows of the table that share their match columns: how many are surplus, and a sample of their keys."""
 
-    rows: int  # that go, so that one is left of each; counted as deleted
+    rows: int  # that are removed, so that one is left of each; counted as deleted
     keys: int
     sample: tuple[dict[str, object], ...]
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What the destination says it did."""
+    """What the destination reports of the commit."""
 
     version: str
     committed_at: datetime
-    way: str  # how it was written, in words
+    method: str  # how it was written, in words
     disagreement: str = ""  # where the destination's own metrics differ from the labels; must be empty
 
 
 @dataclass(frozen=True)
 class TableMarkers:
-    """Markers found in a table: by content hash, those asked for; and the highest numbers of all."""
+    """The markers that were asked for, by content hash, and the highest numbers of the whole table."""
 
     by_hash: dict[str, Applied]
     last_sequence: int = 0  # of every load there ever was: the next one must be above
     last_fence: int = 0  # likewise
-    held_sequence: int = 0  # of the loads that the table still holds: lower after it was restored
+    held_sequence: int = 0  # of the loads that the table still holds: lower after a restore
 
 
-def gone_back(table: str) -> Fenced:
+def rolled_back(table: str) -> Fenced:
     return Fenced(
-        f"{table}: was restored or made anew since it was claimed; nothing was written",
+        f"{table}: the table was restored or recreated after it was claimed; nothing was written",
         hint="run again: what the table no longer holds is loaded first",
     )
 
 
 @dataclass(frozen=True)
-class Way:
-    """How the effect gets into the table. All ways give the same rows and counts."""
+class WriteMethod:
+    """How the effect gets into the table. All methods give the same rows and counts."""
 
     name: str
     why: str
 
 
-class Prepared(Protocol):
+@dataclass(frozen=True)
+class SparkRows:
+    """The rows of a batch as a DataFrame: the batch's columns in the types that the plan was built for, and
+    the technical columns of `model.plan`. It is cached by the caller and may be read several times."""
+
+    frame: DataFrame
+    count: int | None = None  # None if nobody has counted them yet
+
+
+@dataclass(frozen=True)
+class ArrowRows:
+    """The same rows, already on the driver: only for destinations with the capability `takes_arrow`."""
+
+    tables: Iterable[pa.Table]  # read once; with the columns that the plan gives, in its types
+    count: int
+
+
+Incoming = SparkRows | ArrowRows
+
+
+class PreparedLoad(Protocol):
     """The computed effect of a plan on a pinned version of the table."""
 
     @property
-    def way(self) -> Way:
+    def method(self) -> WriteMethod:
         """What `commit` would do now; its Commit names it too."""
 
     @property
     def counts(self) -> Counts:
-        """`rejected` is 0. `total` is the number of rows given to `prepare`, counted by itself: it equals
-        the number of labels FROM_BATCH, or nothing may be written."""
+        """`rejected` is 0. `total` is the number of rows given to `prepare`, counted independently: it equals
+        the number of labels FROM_BATCH, or nothing is written."""
 
     @property
     def table_rows(self) -> int:
-        """Rows in the table before the load; 0 when it is new. Used by the delete guard."""
+        """Rows in the table before the load; 0 if it is new. Used by the delete guard."""
 
     @property
     def duplicates(self) -> DuplicatesFound | None:
-        """What the load repairs beside its own effect; None for a clean table."""
+        """What the load repairs in addition to its own effect; None for a clean table."""
 
     def samples(self, limit: int) -> list[SampleRow]: ...
 
     def sql(self) -> str:
-        """The query or statement that decides, in the destination's dialect."""
+        """The query that computes the labels, in the destination's dialect."""
 
     def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
-        """What gates find in the table as it would be after the load, in their order. At most once, and
-        before `commit`, which it leaves to say what is written. Raises ConfigError for a query that the
-        destination cannot run."""
+        """What the gates find in the table as it would be after the load, in their order. Called at most
+        once, before `commit`; what it writes is durable only with the commit. Raises ConfigError for a query
+        that the destination cannot run."""
 
     def commit(self, marker: Marker) -> Commit:
         """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
@@ -161,68 +184,76 @@ class Views(Protocol):
         """Raises TableMoved (plan again), Fenced (stop), CommitUnknown (ask `applied`)."""
 
 
-class Place(Protocol):
-    """What a destination tells of a table without Spark."""
+class TableLocator(Protocol):
+    """What a destination knows of its tables without Spark: enough for a run that finds nothing new."""
 
-    def table_key(self, table: str) -> str:
+    def key(self, table: str) -> str:
         """The identity of the table for leases and ledger records: stable, no secrets."""
 
-    def has_gone_back(self, table: str, last: Receipt) -> bool:
-        """A cheap look, for a run with nothing new: whether the table no longer holds its last recorded
-        load. False also when only a look with Spark could tell."""
+    def was_rolled_back(self, table: str, last: Receipt) -> bool:
+        """A cheap check whether the table no longer holds its last recorded load. False also where only Spark
+        could tell."""
 
 
-class Destination(Place, Protocol):
-    capabilities: Capabilities
-    table_properties: Mapping[str, str]  # for tables that a load creates
-    views: Views | None  # None: it has none
+class TargetTable(Protocol):
+    """One table, and everything that is known of it. A load keeps one for its whole life."""
 
-    def inspect(self, table: str) -> TableShape | None:
-        """Raises NotATable when something else is in that place."""
+    @property
+    def name(self) -> str: ...
 
-    def applied(self, table: str, content_hashes: Collection[str] | None) -> TableMarkers:
-        """None asks for all contents. An absent table has no markers and sequence 0. What this shows is what
-        loads then build on: should the table go back afterwards, `prepare` for a commit raises Fenced."""
+    @property
+    def key(self) -> str:
+        """As `TableLocator.key`."""
 
-    def column_type(self, spark_type: str) -> str:
-        """The type as which a column made for `spark_type` is found again by `inspect`. Raises Unsupported
-        for what cannot be stored without loss."""
+    def was_rolled_back(self, last: Receipt) -> bool:
+        """As `TableLocator.was_rolled_back`."""
+
+    def shape(self) -> TableShape | None:
+        """None if there is no table. Raises NotATable when something else is in its place."""
+
+    def markers(self, content_hashes: Collection[str] | None) -> TableMarkers:
+        """None asks for all contents. An absent table has no markers and sequence 0. Loads build on what this
+        returns: if the table is rolled back afterwards, `prepare` for a commit raises Fenced."""
 
     def prepare(
-        self, plan: Plan, incoming: DataFrame, *, rows: int | None = None, for_commit: bool = True
-    ) -> AbstractContextManager[Prepared]:
-        """`incoming` has the batch's columns in the types that the plan was built for, and the technical
-        columns of `model.plan`; it is cached by the caller and may be read several times. `rows` is how many
-        the caller has counted in it, if so; what is then counted of their effect must agree. `for_commit`
-        may lock the table against other writers until the end; a plan that is only looked at does not."""
+        self, plan: Plan, incoming: Incoming, *, for_commit: bool = True
+    ) -> AbstractContextManager[PreparedLoad]:
+        """`for_commit` may lock the table against other writers until the end; a plan that is only shown does
+        not. raises CountsDoNotBalance when fewer or more rows are labelled than came in."""
 
-    def settle(self, table: str) -> None: ...
+    def settle(self) -> None: ...
 
-    def input_version(self, table: str) -> str | None:
-        """A short text for the content of the table now; None when there is no such table. Another one after
-        every load, and after foreign commits where the destination sees them. Needs Spark only where nothing
-        else can look. A view is read as a whole for it. Raises NotATable for what has no rows to read."""
+    def input_version(self) -> str | None:
+        """A short text for the content of the table now; None if there is no table. It changes with every
+        load, and with foreign commits where the destination sees them. Needs Spark only where nothing else
+        can tell. For a view, the whole view is read. Raises NotATable for what has no rows to read."""
 
-    def relation(self, table: str, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
-        """The table at that version of `input_version`, in Spark's types, JSON as texts. The rows are read
-        when the frame is used, so it is good only inside the context. Raises InputMoved when that version is
-        no longer there: without `time_travel`, as soon as the table has another."""
+    def read(self, version: str, spark: SparkSession) -> AbstractContextManager[DataFrame]:
+        """The table at that `input_version`, in Spark's types, JSON as text. The rows are read when the frame
+        is used, so it is valid only inside the context. Raises InputMoved when that version is no longer
+        available: without `time_travel`, as soon as the table has another."""
+
+
+class Destination(Protocol):
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def table_properties(self) -> Mapping[str, str]:
+        """For tables that a load creates."""
+
+    @property
+    def views(self) -> Views | None:
+        """None if it has none."""
+
+    def table(self, name: str) -> TargetTable: ...
+
+    def column_type(self, spark_type: str) -> str:
+        """The type that `TargetTable.shape` reports for a column created for `spark_type`. Raises Unsupported
+        for what cannot be stored without loss."""
 
     def check(self) -> None:
         """For `doctor`: raises a TallymarkError when the destination cannot be reached or written."""
-
-
-class TakesArrow(Protocol):
-    """A destination whose batches go through the driver."""
-
-    def prepare_collected(
-        self, plan: Plan, tables: Iterable[pa.Table], *, rows: int, for_commit: bool = True
-    ) -> AbstractContextManager[Prepared]:
-        """As `prepare`; the tables have the columns of `incoming` that the plan gives, in its types."""
-
-
-def takes_arrow(destination: object) -> TypeGuard[TakesArrow]:
-    return callable(getattr(destination, "prepare_collected", None))
 
 
 def refuse_gaps(capabilities: Capabilities, plan: Plan) -> None:

@@ -19,7 +19,7 @@ from tallymark.spark.options import SparkNeeds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.contract import Destination, Place
+    from tallymark.destinations.contract import Destination, TableLocator
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Capabilities:
     views: Support  # `materialized: view`: a query can be kept in the place of a table
     schema_evolution: Support = YES  # `schema_evolution: add`: a load can add columns
     partition_column: Support = YES  # `partition_column`: slices of a table are replaced
+    takes_arrow: bool = False  # rows that are already on the driver are taken from there
     strategies: Mapping[Strategy, Support] = field(default_factory=every_strategy)
 
     def __post_init__(self) -> None:
@@ -124,7 +125,7 @@ class DestinationKind(Generic[Options]):
     # Two destinations with the same location hold the same tables: then two pipelines may collide.
     location: Callable[[Options, Resolve], str]
     # Names tables without Spark. None: opening the destination does not need Spark either.
-    locate: Callable[[Options, Resolve], Place] | None = None
+    locate: Callable[[Options, Resolve], TableLocator] | None = None
     # Where capabilities depend on the options. None: they do not.
     capabilities_with: Callable[[Options], Capabilities] | None = None
     # A folder in which bad rows of all pipelines can be kept, if these options have one.

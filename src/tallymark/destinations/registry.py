@@ -32,7 +32,7 @@ from tallymark.spark.options import SparkNeeds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.contract import Destination, Place
+    from tallymark.destinations.contract import Destination, TableLocator
 
 AnyKind = DestinationKind[Any]
 
@@ -112,7 +112,7 @@ def open_target(target: str, spark: Callable[[], SparkSession]) -> Destination:
     return DEFAULT.open_target(target, spark)
 
 
-def locate_tables(options: DestinationOptions, resolve: Resolve) -> Place | None:
+def locate_tables(options: DestinationOptions, resolve: Resolve) -> TableLocator | None:
     """None: opening the destination needs no Spark either."""
     kind = kind_of(options)
     return None if kind.locate is None else kind.locate(options, resolve)

@@ -67,17 +67,17 @@ class Claim:
         open_batches = ledger.open_batches(job.table_key)
         asked = {content_hash for batch in open_batches for content_hash in batch.content_hashes}
         asked.update(entry.file.content_hash for entry in waiting_in_order(job))
-        markers = job.destination.applied(job.task.table, asked)
+        markers = job.target.markers(asked)
         self._table_sequence = markers.last_sequence
         self.lease.raise_fence(markers.last_fence)
         last = ledger.last_receipt(job.table_key)
-        gone_back = last is not None and last.sequence > markers.held_sequence
+        rolled_back = last is not None and last.sequence > markers.held_sequence
         for batch in open_batches:
-            self._settle_open(batch, markers, give_up=give_up, gone_back=gone_back)
+            self._settle_open(batch, markers, give_up=give_up, rolled_back=rolled_back)
         self._undo_above(markers.held_sequence)
         if self.undone:  # going back can also bring back an older load of the same contents
             undone = {content_hash for batch in self.undone for content_hash in batch.content_hashes}
-            markers = job.destination.applied(job.task.table, asked | undone)
+            markers = job.target.markers(asked | undone)
         self._adopt(markers)
 
     def _undo_above(self, sequence: int) -> None:
@@ -87,7 +87,7 @@ class Claim:
         if self.undone:
             discover(job)  # their files may have vanished since they were loaded
 
-    def _settle_open(self, batch: Batch, markers: TableMarkers, *, give_up: bool, gone_back: bool) -> None:
+    def _settle_open(self, batch: Batch, markers: TableMarkers, *, give_up: bool, rolled_back: bool) -> None:
         job = self._job
         found = [markers.by_hash.get(content_hash) for content_hash in batch.content_hashes]
         # Files that another batch has applied (of a late writer, of another ledger) are recorded as its own.
@@ -99,7 +99,7 @@ class Claim:
                 f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
                 hint=f"run `tallymark run {batch.pipeline}` first",
             )
-        elif any(found) or markers.last_sequence >= batch.sequence or gone_back:
+        elif any(found) or markers.last_sequence >= batch.sequence or rolled_back:
             # Another writer applied some of it, or has used its number, so that it can never commit; or
             # what the table no longer holds goes before it, and is undone only when no open batch is left
             # that whoever comes after a crash would take first. What is not applied becomes a new batch.

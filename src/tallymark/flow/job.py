@@ -19,11 +19,12 @@ from tallymark.config.pipeline_file import (
     SourceConfig,
 )
 from tallymark.config.query_files import Transform
-from tallymark.destinations.contract import Destination, Place
+from tallymark.destinations.contract import Destination, TableLocator, TargetTable
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import BatchKind
+from tallymark.model.receipt import Receipt
 from tallymark.model.report import Event, Step
 from tallymark.model.rerun import ONLY_NEW, Rerun
 from tallymark.model.settings import MergeSettings
@@ -130,7 +131,7 @@ class Job:
     on_event: Callable[[Event], None]
     frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
     destination_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline's table
-    light_place: Place | None = None  # for what needs no more; None: the destination is light itself
+    locator: TableLocator | None = None  # without Spark; None if the destination itself needs none
     inputs: dict[str, Destination] = field(default_factory=dict)  # opened, by the destination's name
 
     @cached_property
@@ -142,9 +143,15 @@ class Job:
     def destination(self) -> Destination:
         return self.open_destination(lambda: self.spark)
 
-    @property
-    def place(self) -> Place:
-        return self.light_place or self.destination
+    @cached_property
+    def target(self) -> TargetTable:
+        return self.destination.table(self.task.table)
+
+    def was_rolled_back(self, last: Receipt) -> bool:
+        """Whether the table no longer holds its last recorded load, as far as can be told without Spark."""
+        if self.locator is not None:
+            return self.locator.was_rolled_back(self.task.table, last)
+        return self.target.was_rolled_back(last)
 
     @cached_property
     def quarantine(self) -> Quarantine:
@@ -154,15 +161,15 @@ class Job:
 
     @cached_property
     def table_key(self) -> str:
-        return self.place.table_key(self.task.table)
+        return self.target.key if self.locator is None else self.locator.key(self.task.table)
 
-    def open_input(self, pipeline: str) -> tuple[Destination, str]:
-        """Where another pipeline's table is, and its name there. Each destination is opened once."""
+    def open_input(self, pipeline: str) -> TargetTable:
+        """Another pipeline's table. Each destination is opened once."""
         assert self.destination_of is not None  # noqa: S101  of a project
         named, table = self.destination_of(pipeline)
         if named.name not in self.inputs:
             self.inputs[named.name] = named.open(lambda: self.spark)
-        return self.inputs[named.name], table
+        return self.inputs[named.name].table(table)
 
     def tell(self, step: Step, text: str, done: int | None = None, total: int | None = None) -> None:
         self.on_event(Event(self.task.pipeline, step, text, done, total))

@@ -80,7 +80,7 @@ def pipeline_job(
         quarantine_root=project.quarantine_root,
         clock=clock,
         on_event=on_event,
-        light_place=destination.light_place(),
+        locator=destination.locator(),
         destination_of=lambda name: _place(project, name),
     )
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tallymark.checks.conform import Conformed, conform
 from tallymark.checks.rules import FeedRules
 from tallymark.checks.split import Checked, split
-from tallymark.destinations.contract import Prepared, refuse_gaps
+from tallymark.destinations.contract import PreparedLoad, refuse_gaps
 from tallymark.errors import (
     CheckError,
     CountsDoNotBalance,
@@ -87,7 +87,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         sequence=batch.sequence,
         committed_at=commit.committed_at,
         warnings=warnings + ((commit.disagreement,) if commit.disagreement else ()),
-        way=commit.way,
+        way=commit.method,
         seconds=time.monotonic() - started,
         watermark=watermark,
         quality=quality,
@@ -97,11 +97,11 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
 @contextmanager
 def prepared_batch(
     job: Job, batch: Batch, *, for_commit: bool = True
-) -> Iterator[tuple[Checked, Plan, Prepared]]:
+) -> Iterator[tuple[Checked, Plan, PreparedLoad]]:
     """Read, check and plan: what `plan` on the command line shows, and what a load then commits."""
     with _telling_spark_errors(job, batch), ExitStack() as inputs:
         job.tell(Step.READ, _reading(batch))
-        current = job.destination.inspect(job.task.table)
+        current = job.target.shape()
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
         keys = job.task.settings.unique_key
@@ -124,7 +124,8 @@ def prepared_batch(
                 key_ranges=checked.key_ranges,
             )
             refuse_gaps(job.destination.capabilities, plan)
-            with staged.prepare(job, batch, plan, rows, checked, for_commit=for_commit) as prepared:
+            incoming = staged.incoming_rows(batch, plan, rows, checked)
+            with job.target.prepare(plan, incoming, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
 
 
@@ -229,7 +230,7 @@ def _refuse_idle_replay(batch: Batch, counts: Counts) -> None:
         )
 
 
-def warnings_of(plan: Plan, prepared: Prepared) -> tuple[str, ...]:
+def warnings_of(plan: Plan, prepared: PreparedLoad) -> tuple[str, ...]:
     found = prepared.duplicates
     if found is None:
         return plan.warnings
@@ -255,7 +256,7 @@ def _changed_meanwhile(job: Job, batch: Batch, plan: Plan) -> tuple[str, ...]:
     return ()
 
 
-def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:
+def refuse_deletes(plan: Plan, prepared: PreparedLoad, *, allowed: bool) -> None:
     message = tripped_guard(plan, prepared)
     if message and not allowed:
         raise GuardTripped(
@@ -266,7 +267,7 @@ def refuse_deletes(plan: Plan, prepared: Prepared, *, allowed: bool) -> None:
         )
 
 
-def tripped_guard(plan: Plan, prepared: Prepared) -> str:
+def tripped_guard(plan: Plan, prepared: PreparedLoad) -> str:
     limit, deleted, rows = plan.max_delete_fraction, _deleted(prepared), prepared.table_rows
     if limit is None or rows == 0 or deleted / rows <= limit:
         return ""
@@ -276,7 +277,7 @@ def tripped_guard(plan: Plan, prepared: Prepared) -> str:
     )
 
 
-def _deleted(prepared: Prepared) -> int:
+def _deleted(prepared: PreparedLoad) -> int:
     """Without duplicates that are repaired: of them, one row is left."""
     return prepared.counts.deleted - (prepared.duplicates.rows if prepared.duplicates else 0)
 

@@ -66,8 +66,7 @@ def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tup
     waiting: list[tuple[str, str]] = []
     tables: dict[str, str] = {}
     for name in query.refs:
-        destination, table = job.open_input(name)
-        version = destination.input_version(table)
+        version = job.open_input(name).input_version()
         if version is None:
             waiting.append((name, "its table is not there yet"))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tallymark.checks.split import Checked, bad_rows
-from tallymark.destinations.contract import Prepared
+from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import TallymarkError
 from tallymark.flow.batching import choose
 from tallymark.flow.claim import failure_of
@@ -44,7 +44,7 @@ def explain_batch(job: Job, batch: Batch, more: int, samples: int) -> PlanReport
 
 
 def _explain(
-    job: Job, batch: Batch, more: int, checked: Checked, plan: Plan, prepared: Prepared, samples: int
+    job: Job, batch: Batch, more: int, checked: Checked, plan: Plan, prepared: PreparedLoad, samples: int
 ) -> PlanReport:
     guard = tripped_guard(plan, prepared)
     quality = check_gates(job, plan, prepared)
@@ -64,7 +64,7 @@ def _explain(
         key=plan.shape.match if isinstance(plan.shape, Merge) else (),
         samples=tuple(RowSample(str(s.label), s.before, s.after) for s in prepared.samples(samples)),
         bad_rows=tuple(bad_rows(checked, _BAD_ROWS_SHOWN)) if checked.rejected else (),
-        way=f"{prepared.way.name}: {prepared.way.why}",
+        way=f"{prepared.method.name}: {prepared.method.why}",
         sql=prepared.sql(),
         quality=quality,
         more_files=more,
@@ -115,7 +115,7 @@ def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
             entries[file.path] = WaitingFile(file, FileState.PENDING, 0, "")
     if not entries:
         return []
-    applied = job.destination.applied(job.task.table, [e.file.content_hash for e in entries.values()]).by_hash
+    applied = job.target.markers([e.file.content_hash for e in entries.values()]).by_hash
     waiting = [e.file for e in entries.values() if e.file.content_hash not in applied]
     return [entries[file.path] for file in order_files(waiting, job.task.order)]
 

@@ -13,7 +13,7 @@ from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, config_error
 from tallymark.config.query_files import QualityTest
-from tallymark.destinations.contract import Prepared
+from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import ConfigError, GateFailed
 from tallymark.flow.job import Job
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck
@@ -49,7 +49,7 @@ def refuse_wrong_tests(project: LoadedProject) -> None:
         raise config_error(problems)
 
 
-def check_gates(job: Job, plan: Plan, prepared: Prepared) -> tuple[GateResult, ...]:
+def check_gates(job: Job, plan: Plan, prepared: PreparedLoad) -> tuple[GateResult, ...]:
     """What the gates of the pipeline say about the table as it would be. Without gates this costs nothing."""
     quality = job.task.quality
     gates = [*rule_gates(quality, plan), *(_test_gate(quality, test, plan) for test in quality.tests)]

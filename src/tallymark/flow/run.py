@@ -112,13 +112,13 @@ def work_is_waiting(job: Job, found: Discovered) -> bool:
     return bool(
         job.ledger.open_batches(job.table_key)
         or next_files(job, unreadable, job.task.max_files).files
-        or has_gone_back(job)
+        or was_rolled_back(job)
     )
 
 
-def has_gone_back(job: Job) -> bool:
+def was_rolled_back(job: Job) -> bool:
     last = job.ledger.last_receipt(job.table_key)
-    return last is not None and job.place.has_gone_back(job.task.table, last)
+    return last is not None and job.was_rolled_back(last)
 
 
 @dataclass
@@ -168,7 +168,7 @@ class Tally:
         if not (self.receipts or self.recovered):
             return
         try:
-            self.job.destination.settle(self.job.task.table)
+            self.job.target.settle()
         except Exception as error:
             self.warnings.append(f"markers were not copied yet, the next run will: {error}")
 

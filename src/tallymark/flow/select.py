@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.destinations import registry
-from tallymark.destinations.contract import Destination, Place
+from tallymark.destinations.contract import Destination, TableLocator
 from tallymark.destinations.declaration import DestinationOptions, Resolve
 from tallymark.errors import ConfigError
 from tallymark.flow.inspect.graph import build_graph
@@ -62,7 +62,7 @@ class NamedDestination:
     def open(self, spark: Callable[[], SparkSession]) -> Destination:
         return registry.open_destination(self.config, spark, self.resolve)
 
-    def light_place(self) -> Place | None:
+    def locator(self) -> TableLocator | None:
         return registry.locate_tables(self.config, self.resolve)
 
 

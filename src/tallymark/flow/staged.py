@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from tallymark.checks.conform import Conformed
 from tallymark.checks.split import Checked, fits_driver
-from tallymark.destinations.contract import Prepared, takes_arrow
+from tallymark.destinations.contract import ArrowRows, Incoming, SparkRows
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch, BatchKind
 from tallymark.model.plan import FILE_ORDER, Plan
@@ -31,17 +30,14 @@ def can_collect(job: Job, batch: Batch, columns: Iterable[Column]) -> bool:
     if batch.kind is not BatchKind.FILES or not fits_driver(batch.files):
         return False
     as_they_are = (_is_flat(c) and job.destination.column_type(c.type) == c.type for c in columns)
-    return takes_arrow(job.destination) and all(as_they_are)
+    return job.destination.capabilities.takes_arrow and all(as_they_are)
 
 
-def prepare(
-    job: Job, batch: Batch, plan: Plan, rows: Conformed, checked: Checked, *, for_commit: bool
-) -> AbstractContextManager[Prepared]:
-    destination, counted = job.destination, checked.total - checked.rejected
-    if checked.collected is not None and takes_arrow(destination) and _fits(plan, rows):
-        parts = _parts(checked.collected, batch, plan)
-        return destination.prepare_collected(plan, parts, rows=counted, for_commit=for_commit)
-    return destination.prepare(plan, checked.good, rows=counted, for_commit=for_commit)
+def incoming_rows(batch: Batch, plan: Plan, rows: Conformed, checked: Checked) -> Incoming:
+    count = checked.total - checked.rejected
+    if checked.collected is not None and _fits(plan, rows):
+        return ArrowRows(_parts(checked.collected, batch, plan), count)
+    return SparkRows(checked.good, count)
 
 
 def _fits(plan: Plan, rows: Conformed) -> bool:

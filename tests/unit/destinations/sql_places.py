@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from driver_rows import arrow_rows, prepare
 from oracle import Row
-from tallymark.destinations.contract import Prepared
+from tallymark.destinations.contract import PreparedLoad
 from tallymark.destinations.duckdb.engine import DuckDbEngine
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
-from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.warehouse.destination import WarehouseDestination
 from tallymark.destinations.warehouse.engine import Engine
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
@@ -52,27 +52,35 @@ class Place:
         return f"{self._schema}.{table}"
 
     @property
-    def destination(self) -> SqlDestination:
-        return SqlDestination(self.engine)
+    def destination(self) -> WarehouseDestination:
+        return WarehouseDestination(self.engine)
 
     def plan(self, table: str, settings: MergeSettings, schema: str) -> Plan:
         fields = StructType.fromDDL(schema).fields
         incoming = [Column(f.name, self.destination.column_type(f.dataType.simpleString())) for f in fields]
         as_of = AS_OF + timedelta(hours=self.sequence)
-        return build_plan(table, settings, incoming, self.destination.inspect(table), as_of=as_of)
+        return build_plan(table, settings, incoming, self.destination.table(table).shape(), as_of=as_of)
 
     def frame(self, schema: str, rows: list[Row]) -> DataFrame:
         return self.spark.createDataFrame(arrow_rows(schema, rows))
 
     def prepare(
         self, plan: Plan, schema: str, rows: list[Row], *, for_commit: bool = True
-    ) -> AbstractContextManager[Prepared]:
-        return prepare(self.destination, self.spark, plan, schema, rows, for_commit=for_commit)
+    ) -> AbstractContextManager[PreparedLoad]:
+        return prepare(
+            self.destination,
+            self.destination.table(plan.table),
+            self.spark,
+            plan,
+            schema,
+            rows,
+            for_commit=for_commit,
+        )
 
     def marker(self, plan: Plan, counts: Counts, content: str = "", sequence: int | None = None) -> Marker:
         number = self.sequence if sequence is None else sequence
         hashes = tuple(hash_of(part) for part in (content or f"c{number}").split(","))
-        key = self.destination.table_key(plan.table)
+        key = self.destination.table(plan.table).key
         batch = f"batch-{number}"
         return Marker(batch, "test", key, number, 1, hashes, plan.as_of, "test", counts, plan.unique_by)
 

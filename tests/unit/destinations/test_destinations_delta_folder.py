@@ -12,28 +12,29 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.delta.folder import FolderCommits, TableSettings, settings_at
-from tallymark.destinations.delta.history import HistoryEntry, SparkCommits
+from tallymark.destinations.delta.log import SparkCommits
+from tallymark.destinations.delta.log_files import FileCommits, TableSettings, settings_at
+from tallymark.destinations.lakehouse.history import HistoryEntry
 
 ASKED_SPARK = [HistoryEntry(7, datetime(2026, 11, 1, tzinfo=UTC), "WRITE", {}, None, None, 6)]
 WRITE = {"commitInfo": {"operation": "WRITE", "txnId": "w"}}
 
 
 class AskedSpark:
-    def may_be_there(self) -> bool:
+    def maybe_exists(self) -> bool:
         return True
 
     def newest(self, limit: int) -> list[HistoryEntry]:
         return ASKED_SPARK
 
-    def may_go_on(self, version: int) -> bool:
+    def maybe_newer_than(self, version: int) -> bool:
         return True
 
 
-def log_of(table: Path, *commits: Iterable[dict[str, Any]], first: int = 0) -> FolderCommits:
+def log_of(table: Path, *commits: Iterable[dict[str, Any]], first: int = 0) -> FileCommits:
     for version, actions in enumerate(commits, first):
         written(table, f"{version:020}.json", *actions)
-    return FolderCommits(table, AskedSpark())
+    return FileCommits(table, AskedSpark())
 
 
 def written(table: Path, name: str, *lines: dict[str, Any]) -> None:
@@ -57,8 +58,8 @@ def test_the_newest_commits_newest_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_log_has_no_table(tmp_path: Path) -> None:
-    commits = FolderCommits(tmp_path, AskedSpark())
-    assert not commits.may_be_there()
+    commits = FileCommits(tmp_path, AskedSpark())
+    assert not commits.maybe_exists()
     assert commits.newest(3) == ASKED_SPARK  # which knows how to say it
 
 
@@ -121,7 +122,7 @@ def test_files_tell_what_spark_tells(spark: SparkSession, tmp_path: Path) -> Non
 
 def check_same(spark: SparkSession, table: Path, version: int) -> None:
     told = SparkCommits(spark, f"delta.`{table}`").newest(20)
-    read = FolderCommits(table, AskedSpark()).newest(20)
+    read = FileCommits(table, AskedSpark()).newest(20)
     assert [replace(e, committed_at=NOW) for e in read] == [replace(e, committed_at=NOW) for e in told]
     apart = [abs((a.committed_at - b.committed_at).total_seconds()) for a, b in zip(read, told, strict=True)]
     assert max(apart) < 0.1

@@ -10,7 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tallymark as tm
-from tallymark.destinations.lakehouse.home import begin_table, found_by_spark, found_in, refuse_foreign_files
+from tallymark.destinations.lakehouse.home import (
+    Folder,
+    first_file_by_spark,
+    first_local_file,
+    note_first_load,
+    refuse_foreign_files,
+)
 from tallymark.errors import NotATable
 
 
@@ -30,12 +36,12 @@ from tallymark.errors import NotATable
 def test_files_in_the_place_of_a_table(spark: SparkSession, tmp_path: Path, names: list[str]) -> None:
     table = tmp_path / "a table"
     put(table, *names)
-    assert found_in(table) == found_by_spark(spark, str(table))
+    assert first_local_file(table) == first_file_by_spark(spark, str(table))
 
 
 def test_a_file_in_the_place_of_a_table(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "t").write_text("x")
-    assert found_in(tmp_path / "t") == found_by_spark(spark, str(tmp_path / "t")) is not None
+    assert first_local_file(tmp_path / "t") == first_file_by_spark(spark, str(tmp_path / "t")) is not None
 
 
 SEEN_HERE, ONLY_BY_SPARK = "seen here", "only by Spark"
@@ -47,11 +53,11 @@ def is_seen(request: pytest.FixtureRequest) -> bool:
 
 
 def check(spark: SparkSession, table: Path, *, is_seen: bool) -> None:
-    refuse_foreign_files(spark, str(table), table if is_seen else None)
+    refuse_foreign_files(spark, Folder(str(table), table if is_seen else None))
 
 
 def begin(spark: SparkSession, table: Path, *, is_seen: bool) -> None:
-    begin_table(spark, table if is_seen else str(table), "batch")
+    note_first_load(spark, Folder(str(table), table if is_seen else None), "batch")
 
 
 def put(table: Path, *names: str) -> None:

@@ -39,27 +39,27 @@ def commit(root: Path, version: int, what: str, *actions: str) -> Path:
 
 def test_every_commit_is_another_version(tmp_path: Path) -> None:
     destination = lake(tmp_path / "a lake")
-    assert destination.input_version("silver.orders") is None
+    assert destination.table("silver.orders").input_version() is None
     commit(tmp_path / "a lake", 9, "one")
-    first = destination.input_version("silver.orders")
+    first = destination.table("silver.orders").input_version()
     assert (first or "").startswith("9-")
     commit(tmp_path / "a lake", 10, "two")
-    second = destination.input_version("silver.orders")
+    second = destination.table("silver.orders").input_version()
     assert (second or "").startswith("10-")
-    assert destination.input_version("silver.orders") == second
+    assert destination.table("silver.orders").input_version() == second
     in_folder = DeltaDestination(no_spark)
-    assert in_folder.input_version(str(tmp_path / "a lake/silver/orders")) == second
-    assert in_folder.input_version((tmp_path / "a lake/silver/orders").as_uri()) == second
+    assert in_folder.table(str(tmp_path / "a lake/silver/orders")).input_version() == second
+    assert in_folder.table((tmp_path / "a lake/silver/orders").as_uri()).input_version() == second
 
 
 def test_a_table_made_anew_has_another_version(tmp_path: Path) -> None:
     destination = lake(tmp_path)
     commit(tmp_path, 0, "one")
-    first = destination.input_version("silver.orders")
+    first = destination.table("silver.orders").input_version()
     shutil.rmtree(tmp_path / "silver/orders")
-    assert destination.input_version("silver.orders") is None
+    assert destination.table("silver.orders").input_version() is None
     commit(tmp_path, 0, "two")
-    assert destination.input_version("silver.orders") not in (first, None)
+    assert destination.table("silver.orders").input_version() not in (first, None)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_a_checkpoint_may_be_all_that_is_left(tmp_path: Path, checkpoint: str) -
     destination = lake(tmp_path)
     file = commit(tmp_path, 10, "one")
     (file.parent / f"{10:020}.{checkpoint}").write_bytes(b"whatever")
-    with_commit = destination.input_version("silver.orders")
+    with_commit = destination.table("silver.orders").input_version()
     file.unlink()
-    alone = destination.input_version("silver.orders")
+    alone = destination.table("silver.orders").input_version()
     assert (alone or "").startswith("10-")
     assert alone != with_commit
-    assert destination.input_version("silver.orders") == alone
+    assert destination.table("silver.orders").input_version() == alone
 
 
 def test_what_is_no_commit_is_no_version(tmp_path: Path) -> None:
     destination = lake(tmp_path)
     log = commit(tmp_path, 1, "one").parent
-    before = destination.input_version("silver.orders")
+    before = destination.table("silver.orders").input_version()
     others = (
         f".{2:020}.json.crc",
         f"{2:020}.json.tmp",
@@ -95,7 +95,7 @@ def test_what_is_no_commit_is_no_version(tmp_path: Path) -> None:
     )
     for name in (*others, f"{0:020}.{2:020}.compacted.json"):
         (log / name).write_text("x")
-    assert destination.input_version("silver.orders") == before
+    assert destination.table("silver.orders").input_version() == before
 
 
 def test_a_lake_that_is_not_here_is_asked_for_through_spark(tmp_path: Path) -> None:
@@ -105,19 +105,19 @@ def test_a_lake_that_is_not_here_is_asked_for_through_spark(tmp_path: Path) -> N
         DeltaDestination(no_spark, catalog="spark_catalog"),
     ):
         with pytest.raises(SparkWasAsked):
-            destination.input_version("silver.orders")
+            destination.table("silver.orders").input_version()
 
 
 def test_a_commit_that_changes_nothing_is_no_version(tmp_path: Path) -> None:
     destination = lake(tmp_path)
     commit(tmp_path, 0, "one")
-    first = destination.input_version("silver.orders")
+    first = destination.table("silver.orders").input_version()
     commit(tmp_path, 1, "a load that found nothing to do", "txn")
     commit(tmp_path, 2, "VACUUM END", "commitInfo")
-    assert destination.input_version("silver.orders") == first
+    assert destination.table("silver.orders").input_version() == first
     for version, action in enumerate(("remove", "metaData", "protocol", "domainMetadata"), start=3):
         commit(tmp_path, version, "a change", "txn", action)
-        assert (destination.input_version("silver.orders") or "").startswith(f"{version}-")
+        assert (destination.table("silver.orders").input_version() or "").startswith(f"{version}-")
 
 
 def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,4 +129,4 @@ def test_a_log_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "read_bytes", refused)
     with pytest.raises(DestinationError, match="Permission denied"):
-        destination.input_version("silver.orders")
+        destination.table("silver.orders").input_version()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.destinations.delta.history import held_versions, is_held
 from tallymark.destinations.delta.log_files import restored_since
+from tallymark.destinations.lakehouse.history import HeldVersions
 
 
 def log_of(folder: Path, *operations: str) -> Path:
@@ -59,5 +59,5 @@ def test_a_log_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_the_commits_that_make_up_a_restored_table(restores: list[tuple[int, int]], held: set[int]) -> None:
-    assert {version for version in range(10) if is_held(version, restores)} == held
-    assert held_versions(restores) == held_versions(reversed(restores))
+    assert {version for version in range(10) if version in HeldVersions.after_restores(restores)} == held
+    assert HeldVersions.after_restores(restores) == HeldVersions.after_restores(reversed(restores))

@@ -13,7 +13,7 @@ import sqlglot
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
-from tallymark.destinations.contract import Commit, Prepared
+from tallymark.destinations.contract import Commit, PreparedLoad, SparkRows
 from tallymark.destinations.delta.destination import DeltaDestination
 from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
 from tallymark.model.marker import Marker
@@ -82,6 +82,7 @@ class Lake:
         self.destination = DeltaDestination(
             lambda: spark, root=str(folder), properties={f"delta.{k}": v for k, v in properties.items()}
         )
+        self.target = self.destination.table(TABLE)
         self.sequence = 0
 
     def plan(self, shape: Shape, as_of: datetime = AS_OF) -> Plan:
@@ -92,7 +93,7 @@ class Lake:
             reason="",
             columns=COLUMNS,
             given=COLUMNS,
-            current=self.destination.inspect(TABLE),
+            current=self.target.shape(),
             as_of=as_of,
             table_properties=self.destination.table_properties,
         )
@@ -100,10 +101,10 @@ class Lake:
     def load(self, shape: Shape, rows: list[Pair], as_of: datetime = AS_OF) -> tuple[Counts, Commit]:
         frame = local_frame(self.spark, [*rows], "ID int, name string")
         plan = self.plan(shape, as_of)
-        with self.destination.prepare(plan, frame) as prepared:
+        with self.target.prepare(plan, SparkRows(frame)) as prepared:
             return prepared.counts, self.commit(plan, prepared)
 
-    def commit(self, plan: Plan, prepared: Prepared) -> Commit:
+    def commit(self, plan: Plan, prepared: PreparedLoad) -> Commit:
         self.sequence += 1
         commit = prepared.commit(self.marker(plan, prepared.counts))
         assert commit.disagreement == ""
@@ -148,7 +149,7 @@ def test_duplicates_are_repaired_in_the_commit_of_the_merge(
     assert counts == Counts(inserted=1, updated=2, deleted=1 + 4, total=4)
     assert lake.rows() == [(1, "new"), (3, "up"), (4, "g"), (5, "in")]
     assert len(LEGACY) + counts.inserted - counts.deleted == len(lake.rows())
-    shape = lake.destination.inspect(TABLE)
+    shape = lake.target.shape()
     assert shape is not None
     assert (shape.version, shape.unique_by) == (commit.version, ("id",))
     if feed == "true":
@@ -165,14 +166,14 @@ def test_duplicates_show_by_more_labels_than_rows(lake: Lake) -> None:
     lake.load(Append(), LEGACY)
     assert lake.load(merge(), [(3, "x")])[0] == Counts(updated=1, total=1)
     plan = lake.plan(merge())
-    with lake.destination.prepare(
-        plan, local_frame(lake.spark, [(1, "b")], "id bigint, name string")
+    with lake.target.prepare(
+        plan, SparkRows(local_frame(lake.spark, [(1, "b")], "id bigint, name string"))
     ) as seen:
         assert seen.counts == Counts(unchanged=1, deleted=4, total=1)
         assert seen.duplicates is not None
         assert (seen.duplicates.keys, seen.duplicates.rows) == (3, 4)
         assert seen.duplicates.sample == ({"id": 1}, {"id": 2}, {"id": 4})
-        assert lake.commit(plan, seen).way == "merge"
+        assert lake.commit(plan, seen).method == "merge"
     assert lake.rows() == [(1, "b"), (2, "d"), (3, "x"), (4, "g")]
 
 
@@ -186,14 +187,14 @@ def test_rows_without_a_key_are_found_to_be_deleted(lake: Lake) -> None:
     lake.load(Append(), [(None, "a"), (None, "b"), (1, "c")])
     counts, commit = lake.load(merge(DELETE_ALL), [(None, "new")])
     assert counts == Counts(inserted=1, deleted=3, total=1)
-    assert (commit.way, lake.rows()) == ("merge", [(None, "new")])
+    assert (commit.method, lake.rows()) == ("merge", [(None, "new")])
 
 
 def test_closing_and_updating_replace_rows(lake: Lake) -> None:
     lake.load(merge(), [(1, "a"), (2, "b")])
     counts, commit = lake.load(merge(), [(1, "end"), (2, "x"), (3, "c")])
     assert counts == Counts(inserted=1, updated=1, closed=1, total=3)
-    assert (commit.way, lake.rows()) == ("replace rows", [(1, "end"), (2, "x"), (3, "c")])
+    assert (commit.method, lake.rows()) == ("replace rows", [(1, "end"), (2, "x"), (3, "c")])
 
 
 def test_what_a_refusal_finds_is_named(lake: Lake) -> None:
@@ -227,7 +228,7 @@ def test_a_table_that_only_takes_new_rows_refuses_others_when_planned(
 
 def test_uniqueness_is_known_until_somebody_else_writes(lake: Lake) -> None:
     def known() -> tuple[str, ...]:
-        shape = lake.destination.inspect(TABLE)
+        shape = lake.target.shape()
         assert shape is not None
         return shape.unique_by
 
@@ -238,22 +239,20 @@ def test_uniqueness_is_known_until_somebody_else_writes(lake: Lake) -> None:
     for statement in ("OPTIMIZE {t}", "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')"):
         lake.spark.sql(statement.format(t=f"delta.`{lake.path}`"))
     assert known() == ("id",)
-    assert Lake(lake.spark, Path(lake.path).parent.parent).destination.inspect(TABLE) == (
-        lake.destination.inspect(TABLE)
-    )
+    assert Lake(lake.spark, Path(lake.path).parent.parent).target.shape() == (lake.target.shape())
     lake.spark.sql(f"INSERT INTO delta.`{lake.path}` VALUES (1, 'foreign')")
     assert known() == ()
 
 
 def test_a_table_made_anew_is_noticed(lake: Lake) -> None:
     lake.load(merge(), [(1, "a")])
-    assert lake.destination.applied(TABLE, ["h1"]).by_hash
-    lake.destination.settle(TABLE)
+    assert lake.target.markers(["h1"]).by_hash
+    lake.target.settle()
     other = local_frame(lake.spark, [(9, "z")], "id bigint, name string")
     shutil.rmtree(lake.path)
     for _ in range(2):
         other.write.format("delta").mode("append").save(lake.path)
-    found = lake.destination.applied(TABLE, ["h1"])
+    found = lake.target.markers(["h1"])
     assert (found.by_hash, found.last_sequence) == ({}, 0)
 
 
@@ -300,7 +299,7 @@ def test_deletes_are_remembered_from_the_first_load_on(feed: Lake) -> None:
     assert feed.load(remembering(), [(1, "late"), (3, "b")])[0] == Counts(inserted=1, skipped=1, total=2)
     later = AS_OF + timedelta(days=40)
     assert feed.load(remembering(later), [(1, "back")], later)[0].inserted == 1
-    feed.destination.settle(TABLE)
+    feed.target.settle()
     assert remembered(feed) == 0
 
 
@@ -308,7 +307,7 @@ def test_tombstones_of_a_load_that_did_not_commit_have_no_say(feed: Lake) -> Non
     feed.load(remembering(), [(2, "a")])
     plan = feed.plan(remembering())
     rows = local_frame(feed.spark, [(1, "gone")], "id bigint, name string")
-    with feed.destination.prepare(plan, rows) as prepared, pytest.raises(Fenced):
+    with feed.target.prepare(plan, SparkRows(rows)) as prepared, pytest.raises(Fenced):
         late = replace(feed.marker(plan, prepared.counts), batch_id="late", content_hashes=("late",))
         prepared.commit(late)
     assert remembered(feed) == 1

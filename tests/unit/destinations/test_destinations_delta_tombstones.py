@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.lakehouse import fact_files as delta_fact_files
-from tallymark.destinations.lakehouse import tombstones as delta_tombstones
 from tallymark.destinations.lakehouse.fact_files import FactFiles
-from tallymark.destinations.lakehouse.markers import DeltaMarkers
-from tallymark.destinations.lakehouse.tombstones import DeltaTombstones
+from tallymark.destinations.lakehouse.home import Folder
+from tallymark.destinations.lakehouse.markers import LakehouseMarkers
+from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
@@ -51,15 +51,15 @@ class Held:
 @dataclass
 class Memory:
     spark: SparkSession
-    location: str | Path
+    home: Folder
 
     @property
     def files(self) -> list[Path]:
-        return sorted(Path(self.location).glob("_tallymark/deletes/[!.]*"))
+        return sorted(Path(self.home.url).glob("_tallymark/deletes/[!.]*"))
 
     @property
-    def tombstones(self) -> DeltaTombstones:
-        return DeltaTombstones(self.spark, self.location)
+    def tombstones(self) -> TombstoneStore:
+        return TombstoneStore(self.spark, self.home)
 
     def add(
         self, number: int, rows: Rows, schema: str = "id int, lsn bigint", as_of: datetime = AS_OF
@@ -71,7 +71,7 @@ class Memory:
     ) -> Rows:
         schema = self.spark.createDataFrame([], columns).schema
         wanted = tuple(Column(f.name, f.dataType.simpleString()) for f in schema)
-        markers = cast(DeltaMarkers, Held(self.spark, held))
+        markers = cast(LakehouseMarkers, Held(self.spark, held))
         found = self.tombstones.valid(Tombstones(wanted, parse("SELECT 1"), before), markers)
         assert found.schema.simpleString() == schema.simpleString()
         return sorted((tuple(row) for row in found.distinct().collect()), key=repr)
@@ -79,12 +79,12 @@ class Memory:
 
 @pytest.fixture(params=["files", pytest.param("delta table", marks=pytest.mark.slow)])
 def memory(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Memory:
-    return Memory(spark, tmp_path if request.param == "files" else str(tmp_path))
+    return Memory(spark, Folder(str(tmp_path), tmp_path if request.param == "files" else None))
 
 
 @pytest.fixture
 def files(spark: SparkSession, tmp_path: Path) -> Memory:
-    return Memory(spark, tmp_path)
+    return Memory(spark, Folder.at(tmp_path))
 
 
 def test_only_loads_that_the_table_holds_have_a_say(memory: Memory) -> None:
@@ -166,7 +166,7 @@ def test_a_key_that_became_wider_is_the_same_key(case: str, files: Memory) -> No
     assert files.valid(1, columns=f"id {wide}, lsn bigint") == [(after, 1)]
     files.add(2, [(after, 2)], f"id {wide}, lsn bigint")
     assert files.valid(1, 2, columns=f"id {wide}, lsn bigint") == [(after, 1), (after, 2)]
-    elsewhere = Memory(files.spark, str(files.location))
+    elsewhere = Memory(files.spark, Folder(files.home.url))
     assert elsewhere.valid(1, 2, columns=f"id {wide}, lsn bigint") == [(after, 1), (after, 2)]
 
 
@@ -177,12 +177,12 @@ def test_a_key_that_became_wider_is_the_same_key(case: str, files: Memory) -> No
 def test_other_columns_are_other_tombstones(place: str, files: Memory) -> None:
     """Above all, a key that they lack is not the NULL of a truncate."""
     if place == "delta table":
-        files.location = str(files.location)
+        files.home = Folder(files.home.url)
     files.add(1, [(1, 10)], "ID int, lsn bigint")
     files.add(2, [(2, 20, 200)], "id int, lsn bigint, pos bigint")
     files.add(3, [("x", 30)], "code string, lsn bigint")
     if place == "files read elsewhere":
-        files.location = str(files.location)
+        files.home = Folder(files.home.url)
     assert files.valid(1, 2, 3, columns="id int, lsn bigint") == [(1, 10), (2, 20)]
     assert files.valid(1, 2, 3, columns="Id int, LSN bigint, pos bigint") == [(2, 20, 200)]
     assert files.valid(1, 2, 3, columns="code string, lsn bigint") == [("x", 30)]
@@ -233,7 +233,7 @@ def test_a_moment_means_the_same_in_every_session(files: Memory, monkeypatch: py
 
 
 def test_the_name_of_a_folder_is_no_glob(spark: SparkSession, tmp_path: Path) -> None:
-    memory = Memory(spark, tmp_path / "a [1] {b,c} * ? #" / "day=7")
+    memory = Memory(spark, Folder.at(tmp_path / "a [1] {b,c} * ? #" / "day=7"))
     memory.add(1, [(1, 10)])
     assert memory.valid(1) == [(1, 10)]
 
@@ -293,7 +293,7 @@ def test_a_write_that_fails_leaves_nothing(files: Memory, monkeypatch: pytest.Mo
         with pytest.raises(OSError, match="No space"):
             files.add(2, [(2, 20)])
     assert len(files.files) == 1
-    assert [*(Path(files.location) / "_tallymark/deletes").glob(".*")] == []
+    assert [*(Path(files.home.url) / "_tallymark/deletes").glob(".*")] == []
 
 
 def test_what_a_dead_process_left_is_not_read_and_goes_in_time(files: Memory) -> None:
@@ -307,11 +307,3 @@ def test_what_a_dead_process_left_is_not_read_and_goes_in_time(files: Memory) ->
     assert left.exists()
     files.tombstones.forget(AS_OF + timedelta(seconds=1))
     assert not left.exists()
-
-
-def test_old_ones_are_looked_for_once_for_each_moment(files: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[datetime] = []
-    monkeypatch.setattr(delta_tombstones, "_forget_in_files", lambda _, before: looked.append(before))
-    for before in (AS_OF, AS_OF, AS_OF + timedelta(days=1)):
-        files.tombstones.forget(before)
-    assert looked == [AS_OF, AS_OF + timedelta(days=1)]

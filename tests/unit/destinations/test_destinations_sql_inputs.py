@@ -17,7 +17,7 @@ from tallymark.destinations.postgres import engine as postgres_module
 from tallymark.destinations.sqlite import engine as sqlite_module
 from tallymark.destinations.warehouse import read as sql_read
 from tallymark.destinations.warehouse.engine import Name, Relation, Session
-from tallymark.destinations.warehouse.markers import SqlMarkers
+from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
@@ -43,10 +43,10 @@ class Input:
     place: Place
 
     def version(self, table: str = "t") -> str | None:
-        return self.place.destination.input_version(table)
+        return self.place.destination.table(table).input_version()
 
     def rows(self, version: str | None, table: str = "t") -> list[tuple[object, ...]]:
-        with self.place.destination.relation(table, version or "", self.place.spark) as found:
+        with self.place.destination.table(table).read(version or "", self.place.spark) as found:
             return sorted(tuple(row.values()) for row in cast(Any, found).to_pylist())
 
     def now(self) -> list[tuple[object, ...]]:
@@ -253,7 +253,7 @@ def mark(given: Input, sequence: int, batch: str, *, forget: bool = False) -> No
     with engine.session(writes=True) as session:
         session.begin(name, exists=True, lock=True)
         found = session.relation(name) or Relation(())
-        markers = SqlMarkers(session, name, found.table_id)
+        markers = MarkerTables(session, name, found.table_id)
         if forget:
             replace(markers, table_id="").forget()
         markers.write(marker)

@@ -16,6 +16,7 @@ import sqlglot
 from sqlglot import exp
 
 from oracle import canonical
+from tallymark.destinations.contract import SparkRows
 from tallymark.destinations.warehouse import stage as sql_stage
 from tallymark.errors import (
     CountsDoNotBalance,
@@ -71,22 +72,28 @@ def test_odd_names_work(place: Place, name: str) -> None:
     place.load(name, settings, schema, [{column: 1, "order": "a"}])
     counts = place.load(name, settings, schema, [{column: 1, "order": "b"}, {column: 2, "order": "c"}])
     assert (counts.inserted, counts.updated) == (1, 1)
-    assert place.destination.applied(name, None).last_sequence == 2
+    assert place.destination.table(name).markers(None).last_sequence == 2
 
 
 def test_a_name_that_would_be_cut_off_is_refused(place: Place) -> None:
     if place.kind == "postgres":
         with pytest.raises(Unsupported, match="63 bytes"):
-            place.destination.inspect("x" * 64)
+            place.destination.table("x" * 64).shape()
 
 
 def test_a_late_writer_is_fenced_off(place: Place) -> None:
     place.load("t", UPSERT, PAIRS, ABC, content="one,two")
     plan = place.plan("t", UPSERT, PAIRS)
     late = place.frame(PAIRS, [{"k": 1, "v": "late"}])
-    with place.destination.prepare(plan, late) as prepared, pytest.raises(Fenced, match="newer writer"):
+    with (
+        place.destination.table("t").prepare(plan, SparkRows(late)) as prepared,
+        pytest.raises(Fenced, match="newer writer"),
+    ):
         prepared.commit(place.marker(plan, prepared.counts, sequence=1))
-    with place.destination.prepare(plan, late) as prepared, pytest.raises(Fenced, match="was applied"):
+    with (
+        place.destination.table("t").prepare(plan, SparkRows(late)) as prepared,
+        pytest.raises(Fenced, match="was applied"),
+    ):
         prepared.commit(place.marker(plan, prepared.counts, content="three,two", sequence=2))
     assert canonical(place.rows("t")) == canonical(ABC)
 
@@ -95,12 +102,12 @@ def test_markers_of_many_files(place: Place) -> None:
     contents = [f"file {i}" for i in range(600)]
     place.load("t", UPSERT, PAIRS, ABC, content=",".join(contents))
     place.load("t", UPSERT, PAIRS, ABC, content="more")
-    found = place.destination.applied("t", [hash_of(content) for content in [*contents, "never"]])
+    found = place.destination.table("t").markers([hash_of(content) for content in [*contents, "never"]])
     assert len(found.by_hash) == 600
     assert found.by_hash[hash_of("file 7")].marker.content_hashes == tuple(map(hash_of, contents))
     assert found.by_hash[hash_of("file 7")].version == "1"
     assert found.last_sequence == 2
-    shape = place.destination.inspect("t")
+    shape = place.destination.table("t").shape()
     assert shape is not None
     assert (shape.version, shape.unique_by) == ("2", ("k",))
 
@@ -108,14 +115,14 @@ def test_markers_of_many_files(place: Place) -> None:
 def test_markers_of_a_dropped_table_do_not_count(place: Place) -> None:
     place.load("t", UPSERT, PAIRS, ABC, content="one")
     place.execute("DROP TABLE t")
-    assert place.destination.applied("t", None).by_hash == {}
+    assert place.destination.table("t").markers(None).by_hash == {}
     if place.kind == "postgres":
         place.execute("CREATE TABLE t (k int, v text)")
-        assert place.destination.applied("t", None).last_sequence == 0
+        assert place.destination.table("t").markers(None).last_sequence == 0
         place.execute("DROP TABLE t")
     place.sequence = 0
     assert place.load("t", UPSERT, PAIRS, ABC, content="one").inserted == 3
-    assert set(place.destination.applied("t", None).by_hash) == {hash_of("one")}
+    assert set(place.destination.table("t").markers(None).by_hash) == {hash_of("one")}
 
 
 def test_markers_of_a_restored_dump_count(place: Place) -> None:
@@ -123,9 +130,9 @@ def test_markers_of_a_restored_dump_count(place: Place) -> None:
     place.load("t", UPSERT, PAIRS, ABC, content="one")
     for table in ("_tallymark_applied", "_tallymark_fence"):
         place.execute(f"UPDATE {table} SET table_id = 'old', home_id = 'old'")
-    assert set(place.destination.applied("t", None).by_hash) == {hash_of("one")}
+    assert set(place.destination.table("t").markers(None).by_hash) == {hash_of("one")}
     place.load("t", UPSERT, PAIRS, ABC, content="two")
-    found = place.destination.applied("t", None)
+    found = place.destination.table("t").markers(None)
     assert (set(found.by_hash), found.last_sequence) == ({hash_of("one"), hash_of("two")}, 2)
 
 
@@ -133,7 +140,7 @@ def test_a_large_batch_comes_in_parts(place: Place, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sql_stage, "ROWS_AT_ONCE", 3)
     rows = [{"k": i, "v": f"v{i}"} for i in range(20)]
     plan = place.plan("t", UPSERT, PAIRS)
-    with place.destination.prepare(plan, place.frame(PAIRS, rows)) as prepared:
+    with place.destination.table("t").prepare(plan, SparkRows(place.frame(PAIRS, rows))) as prepared:
         assert prepared.counts.inserted == 20
         prepared.commit(place.marker(plan, prepared.counts, sequence=1))
     assert canonical(place.rows("t")) == canonical(rows)
@@ -142,7 +149,7 @@ def test_a_large_batch_comes_in_parts(place: Place, monkeypatch: pytest.MonkeyPa
 def test_rows_that_got_lost_on_the_way_are_noticed(place: Place) -> None:
     plan = place.plan("t", UPSERT, PAIRS)
     lost = pytest.raises(CountsDoNotBalance, match="4 rows were read and 3 arrived")
-    with lost, place.destination.prepare(plan, place.frame(PAIRS, ABC), rows=4):
+    with lost, place.destination.table("t").prepare(plan, SparkRows(place.frame(PAIRS, ABC), 4)):
         pass
 
 
@@ -175,7 +182,7 @@ def test_two_loads_of_one_table_do_not_mix(place: Place) -> None:
 def test_views_are_refused(place: Place) -> None:
     place.execute("CREATE VIEW seen AS SELECT 1 AS k")
     with pytest.raises(NotATable, match="is a view"):
-        place.destination.inspect("seen")
+        place.destination.table("seen").shape()
 
 
 def test_a_constraint_of_the_table_rolls_everything_back(place: Place) -> None:
@@ -260,9 +267,9 @@ def test_tombstones_are_kept_with_the_load_and_forgotten_in_time(place: Place) -
 _LOADS_AND_HANGS = """
 import sys, time
 import pyarrow as pa
-from tallymark.destinations.warehouse import stage as sql_stage; from tallymark.destinations.warehouse import destination as sql_destination; from tallymark.destinations.warehouse import prepared as sql_prepared
-from tallymark.destinations.{kind} import {engine}
-from tallymark.destinations.warehouse.destination import SqlDestination
+from tallymark.destinations.contract import ArrowRows
+from tallymark.destinations.{kind}.engine import {engine}
+from tallymark.destinations.warehouse.destination import WarehouseDestination
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings, Strategy
@@ -270,22 +277,17 @@ from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan
 from datetime import UTC, datetime
 
-class Frame:
-    def count(self): return 2
-
 rows = pa.table({{"k": pa.array([1, 9], pa.int32()), "v": ["killed", "killed"], "_tm_file": pa.array([0, 0], pa.int32()),
     "_tm_block": [0, 0], "_tm_row": [0, 1]}})
-sql_destination.staged_frame = lambda plan, incoming: incoming
-sql_destination.arrow_tables = lambda frame, total: iter([rows])
-destination = SqlDestination({engine}(sys.argv[1]))
+destination = WarehouseDestination({engine}(sys.argv[1]))
 settings = MergeSettings(Strategy.UPSERT, unique_key=("k",))
 at = datetime(2026, 11, 1, tzinfo=UTC)
 columns = [Column("k", "int"), Column("v", "string"), Column("w", "int")]
-plan = build_plan("t", settings, columns[:2], destination.inspect("t"), as_of=at)
+plan = build_plan("t", settings, columns[:2], destination.table("t").shape(), as_of=at)
 def hang():
     print("ready", flush=True)
     time.sleep(60)
-with destination.prepare(plan, Frame()) as prepared:
+with destination.table("t").prepare(plan, ArrowRows([rows], 2)) as prepared:
     type(prepared.work.session).commit = lambda self: hang()
     prepared.commit(Marker("b", "p", "t", 7, 1, ("h",), at, "upsert", prepared.counts))
 """
@@ -307,7 +309,7 @@ def test_a_killed_load_leaves_nothing_behind(place: Place) -> None:
         time.sleep(0.2)  # the server notices a lost client when it next looks
     assert place.objects() == before
     assert canonical(place.rows("t")) == canonical(ABC)
-    assert place.destination.applied("t", None).last_sequence == 1
+    assert place.destination.table("t").markers(None).last_sequence == 1
     assert place.load("t", UPSERT, PAIRS, [{"k": 1, "v": "after"}]).updated == 1
 
 
@@ -332,7 +334,7 @@ def test_a_place_that_is_no_database(place: Place, tmp_path: Path) -> None:
     ):
         other = replace(place, engine=type(place.engine)(str(path))).destination  # type: ignore[call-arg]
         with pytest.raises(DestinationError, match=reason):
-            other.inspect("t")
+            other.table("t").shape()
 
 
 def test_a_user_who_may_not_write_is_told_before_the_load(place: Place) -> None:
@@ -346,6 +348,6 @@ def test_a_user_who_may_not_write_is_told_before_the_load(place: Place) -> None:
     url = place.where.replace("postgres:@", f"reader_{schema}:@")
     reader = postgres_place(url, place.spark).destination
     with pytest.raises(DestinationError, match="INSERT, UPDATE, DELETE"):
-        reader.inspect("t")
+        reader.table("t").shape()
     with pytest.raises(DestinationError, match="may not create"):
-        reader.inspect("not_there")
+        reader.table("not_there").shape()

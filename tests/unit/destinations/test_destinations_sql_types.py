@@ -80,7 +80,7 @@ def test_values_of_every_type_come_back(place: Place) -> None:
 
 def test_inspect_gives_the_types_back(place: Place) -> None:
     place.load(place.silver("things"), APPEND, SCHEMA, ROWS[:1])
-    found = place.destination.inspect(place.silver("things"))
+    found = place.destination.table(place.silver("things")).shape()
     assert found is not None
     smallest = "smallint" if place.kind == "postgres" else "tinyint"
     assert {c.name: c.type for c in found.columns} == COLUMNS | {"a_tiny": smallest}
@@ -102,7 +102,7 @@ def test_nested_values_come_back(place: Place) -> None:
     found = min(place.rows("things"), key=lambda each: each["k"])
     assert (found["s"], found["m"]) == (row["s"], row["m"])
     assert place.load("things", UPSERT, NESTED, [row]).unchanged == 1
-    shape = place.destination.inspect("things")
+    shape = place.destination.table("things").shape()
     assert shape is not None
     native = {c.name: c.type for c in shape.columns}
     expected = "struct<a:bigint,b:array<string>>" if place.kind == "duckdb" else "json"

@@ -41,7 +41,7 @@ class Base:
 
     def marker(self, sequence: int, content: str = "") -> Marker:
         hashes = (hash_of(content or f"c{sequence}"),)
-        key = self.place.destination.table_key("v")
+        key = self.place.destination.table("v").key
         return Marker(f"batch-{sequence}", "v", key, sequence, 1, hashes, AS_OF, "view", Counts())
 
     def make(self, sql: str) -> None:
@@ -56,7 +56,7 @@ class Base:
             return session.named("SELECT * FROM v")[0]
 
     def held(self) -> int:
-        return self.place.destination.applied("v", ()).held_sequence
+        return self.place.destination.table("v").markers(()).held_sequence
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])
@@ -88,7 +88,7 @@ def test_a_view_has_a_marker_and_can_be_replaced(base: Base) -> None:
     assert base.held() == 1
     base.make("SELECT id FROM orders WHERE id > 2")
     assert base.rows() == [(3,)]
-    found = base.place.destination.applied("v", None)
+    found = base.place.destination.table("v").markers(None)
     assert (found.held_sequence, list(found.by_hash)) == (2, [hash_of("c2")])
 
 
@@ -312,7 +312,7 @@ def test_a_view_can_read_a_view(base: Base) -> None:
 def test_a_view_is_no_place_for_a_load(base: Base) -> None:
     base.make("SELECT id FROM orders")
     with pytest.raises(NotATable, match="is a view") as refused:
-        base.place.destination.inspect("v")
+        base.place.destination.table("v").shape()
     assert "drop the view" in refused.value.hint
 
 

@@ -46,10 +46,10 @@ print(json.dumps({"code": code, "started": started, "imported": sorted(heavy & s
 class NoPlace:
     """A table that is asked for nothing but its name."""
 
-    def table_key(self, table: str) -> str:
+    def key(self, table: str) -> str:
         return TABLE
 
-    def has_gone_back(self, table: str, last: Receipt) -> bool:
+    def was_rolled_back(self, table: str, last: Receipt) -> bool:
         return False
 
 
@@ -82,7 +82,7 @@ def job(tmp_path: Path, ledger: Ledger) -> Job:
         quarantine_root="",
         clock=lambda: MOMENT,
         on_event=lambda event: None,
-        light_place=NoPlace(),
+        locator=NoPlace(),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tallymark.destinations.delta.destination import DeltaDestination
-from tallymark.destinations.delta.write import DeltaPrepared
+from tallymark.destinations.delta.table import DeltaTable
+from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.errors import CommitUnknown
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.receipt import Counts
@@ -55,7 +55,7 @@ def test_a_lost_ledger_is_rebuilt_from_the_markers(shop: Shop) -> None:
 def test_dying_before_the_commit(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.drop("orders/1.csv", csv("1,new,10.50"))
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(DeltaPrepared, "commit", dies)
+        patched.setattr(LakehouseLoad, "commit", dies)
         shop.run()
     report = shop.load()
     assert (len(report.receipts), len(report.recovered)) == (1, 0)
@@ -77,15 +77,15 @@ def test_an_old_file_never_overwrites_a_newer_one(shop: Shop, monkeypatch: pytes
 
 
 def test_a_lost_answer_is_settled_by_the_marker(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit: Callable[..., Any] = DeltaPrepared.commit
+    commit: Callable[..., Any] = LakehouseLoad.commit
 
-    def commits_and_loses_the_answer(self: DeltaPrepared, marker: Any) -> None:
+    def commits_and_loses_the_answer(self: LakehouseLoad, marker: Any) -> None:
         commit(self, marker)
         raise CommitUnknown("the answer got lost")
 
     shop.drop("orders/1.csv", csv("1,new,10.50"))
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaPrepared, "commit", commits_and_loses_the_answer)
+        patched.setattr(LakehouseLoad, "commit", commits_and_loses_the_answer)
         report = shop.run()
     assert (report.outcome, report.failures[0].code) == (Outcome.FAILED, "TM504")
     report = shop.load()
@@ -96,17 +96,17 @@ def test_a_foreign_commit_between_plan_and_apply(shop: Shop, monkeypatch: pytest
     shop.drop("orders/1.csv", csv("1,new,10.50"))
     shop.load()
     shop.drop("orders/2.csv", csv("1,paid,10.50", "2,new,1.00"))
-    commit: Callable[..., Any] = DeltaPrepared.commit
+    commit: Callable[..., Any] = LakehouseLoad.commit
     interfered: list[bool] = []
 
-    def after_somebody_else(self: DeltaPrepared, marker: Any) -> Any:
+    def after_somebody_else(self: LakehouseLoad, marker: Any) -> Any:
         if not interfered:
             interfered.append(True)
             table = shop.root / "warehouse/silver/orders"
             shop.spark.sql(f"INSERT INTO delta.`{table}` (order_id, status) VALUES (2, 'theirs')")
         return commit(self, marker)
 
-    monkeypatch.setattr(DeltaPrepared, "commit", after_somebody_else)
+    monkeypatch.setattr(LakehouseLoad, "commit", after_somebody_else)
     report = shop.load()
     assert (report.counts.updated, report.counts.inserted) == (2, 0)
     assert shop.rows() == [(1, "paid"), (2, "new")]
@@ -115,9 +115,7 @@ def test_a_foreign_commit_between_plan_and_apply(shop: Shop, monkeypatch: pytest
 def test_markers_that_were_not_copied_are_healed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.drop("orders/1.csv", csv("1,new,10.50"))
     with monkeypatch.context() as patched:
-        patched.setattr(
-            DeltaDestination, "settle", lambda self, table: (_ for _ in ()).throw(OSError("full"))
-        )
+        patched.setattr(DeltaTable, "settle", lambda self: (_ for _ in ()).throw(OSError("full")))
         assert "markers were not copied" in shop.load().warnings[0]
     shop.drop("orders/2.csv", csv("2,new,10.50"))
     shop.load()
@@ -143,12 +141,12 @@ def test_two_projects_that_share_a_table(shop: Shop, tmp_path_factory: pytest.Te
     other.pipeline("silver.orders", ORDERS)
     shop.drop("orders/1.csv", csv("1,ours,1.00"))
     other.drop("orders/1.csv", csv("2,theirs,1.00"))
-    commit: Callable[..., Any] = DeltaPrepared.commit
+    commit: Callable[..., Any] = LakehouseLoad.commit
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(DeltaPrepared, "commit", dies)
+        patched.setattr(LakehouseLoad, "commit", dies)
         with pytest.raises(Killed):
             shop.run()
-    assert DeltaPrepared.commit is commit
+    assert LakehouseLoad.commit is commit
     other.load()
     shop.load()
     assert shop.rows() == [(1, "ours"), (2, "theirs")]

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tallymark as tm
-from tallymark.destinations.delta.write import DeltaPrepared
+from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.errors import FileChanged, TooManyBadRows
 from tallymark.flow import load
 from tallymark.model.marker import Marker
@@ -65,14 +65,14 @@ def test_a_file_that_changes_before_the_write_is_not_written(
 def test_a_file_that_changes_while_the_commit_reads_it_is_told(
     spark: SparkSession, file: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, told: int
 ) -> None:
-    commit = DeltaPrepared.commit
+    commit = LakehouseLoad.commit
 
-    def changes(self: DeltaPrepared, marker: Marker) -> object:
+    def changes(self: LakehouseLoad, marker: Marker) -> object:
         done = commit(self, marker)
         pq.write_table(pa.table({"id": [9, 9, 9], "name": ["x", "x", "x"]}), file)
         return done
 
-    monkeypatch.setattr(DeltaPrepared, "commit", changes)
+    monkeypatch.setattr(LakehouseLoad, "commit", changes)
     key = {"unique_key": "id"} if strategy == "upsert" else {}
     receipt = tm.merge(file, file.parent / "table", strategy=strategy, spark=spark, **key)  # type: ignore[arg-type]
     assert [str(file) in warning and "changed while" in warning for warning in receipt.warnings] == [

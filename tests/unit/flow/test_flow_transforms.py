@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tallymark.destinations.delta.write import DeltaPrepared
+from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import DeferredInput, Outcome, PipelineReport
 from tallymark.model.watermark import Watermark
@@ -183,7 +183,7 @@ def test_a_retry_reads_what_the_first_try_saw_and_a_second_batch_the_rest(
     lake.drop("orders/1.csv", csv("1,new,1.00"))
     lake.load("silver.orders")
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(DeltaPrepared, "commit", dies)
+        patched.setattr(LakehouseLoad, "commit", dies)
         lake.run("gold.seen")
     lake.drop("orders/2.csv", csv("2,new,1.00"))
     lake.load("silver.orders")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tallymark.destinations.delta.destination import DeltaDestination
-    from tallymark.destinations.delta.place import DeltaPlace
+    from tallymark.destinations.delta.location import DeltaLocator
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 _TABLE_INSTEAD = "set materialized: table, or a destination that is a database"
@@ -97,10 +97,10 @@ def _open_target(target: str, spark: Callable[[], SparkSession]) -> DeltaDestina
     return DeltaDestination(spark) if "/" in target else DeltaDestination(spark, catalog="spark_catalog")
 
 
-def _locate(options: DeltaDestinationConfig, resolve: Resolve) -> DeltaPlace:
-    from tallymark.destinations.delta.place import DeltaPlace
+def _locate(options: DeltaDestinationConfig, resolve: Resolve) -> DeltaLocator:
+    from tallymark.destinations.delta.location import DeltaLocator
 
-    return DeltaPlace(_root(options, resolve), options.catalog)
+    return DeltaLocator(_root(options, resolve), options.catalog)
 
 
 def _root(options: DeltaDestinationConfig, resolve: Resolve) -> str | None:

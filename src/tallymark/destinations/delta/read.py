@@ -1,13 +1,12 @@
 """A Delta table as an input: which version it has now, and the rows of one version.
 
-A version is the commit's number and a digest of the commit, since a table that was made anew, or copied back
-from a backup, has used the same numbers for other rows. A log in a folder of this machine is read without
-Spark, which is asked for all others.
+A version is the commit's number and a digest of the commit, since a table that was recreated, or copied back
+from a backup, uses the same numbers for other rows. The log of a local folder is read without Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,8 +17,8 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.delta.history import DeltaHistory, HistoryEntry
 from tallymark.destinations.delta.log_files import commit_digest, latest_change
+from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.errors import InputMoved
 from tallymark.spark.sql import condition, reason
 
@@ -37,7 +36,7 @@ class CommitLog(Protocol):
 
 
 @dataclass(frozen=True)
-class FolderLog:
+class FileLog:
     folder: Path
 
     def latest(self) -> int | None:
@@ -47,30 +46,34 @@ class FolderLog:
         return commit_digest(self.folder, version)
 
 
+class VersionedTable(Protocol):
+    """A table as its history in Spark tells."""
+
+    def newest_version(self) -> int | None: ...
+
+    def entry_of(self, version: int) -> HistoryEntry | None: ...
+
+    def table_id(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class SparkLog:
     """DESCRIBE HISTORY tells less of a commit than its file, and its times are not the same each time."""
 
-    newest: Callable[[], int | None]
-    history: Callable[[], DeltaHistory]
-    table_id: Callable[[], str]
+    table: VersionedTable
 
     def latest(self) -> int | None:
-        version = self.newest()
-        while version and (entry := self._entry(version)) and entry.operation in _VACUUM:
+        version = self.table.newest_version()
+        while version and (entry := self.table.entry_of(version)) and entry.operation in _VACUUM:
             version -= 1
         return version
 
     def digest(self, version: int) -> str | None:
-        entry = self._entry(version)
+        entry = self.table.entry_of(version)
         if entry is None:
             return None
         marker = entry.marker.to_json() if entry.marker is not None else ""
-        return sha256(repr((self.table_id(), entry.operation, marker)).encode()).hexdigest()
-
-    def _entry(self, version: int) -> HistoryEntry | None:
-        entries = self.history().after(version - 1)
-        return next((entry for entry in entries if entry.version == version), None)
+        return sha256(repr((self.table.table_id(), entry.operation, marker)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class DeltaInput:
         try:
             yield frame
         except Exception as error:
-            if _tells_of_a_lost_file(error, frame):
+            if _is_lost_file(error, frame):
                 raise self._moved(version, reason(error)) from error
             raise
 
@@ -113,14 +116,14 @@ class DeltaInput:
         return InputMoved(self.table, wanted=wanted, found=self.version(), why=why)
 
 
-def _tells_of_a_lost_file(error: Exception, frame: DataFrame) -> bool:
-    """Of this table: the caller may have read much else."""
+def _is_lost_file(error: Exception, frame: DataFrame) -> bool:
+    """Whether the lost file is of this table: the caller may read others too."""
     if not condition(error).startswith(_FILE_IS_GONE):
         return False
     return any(file.rpartition("/")[2] in str(error) for file in frame.inputFiles())
 
 
 def _is_gone(file: str) -> bool:
-    """Only a look where it costs nothing."""
+    """Checked only where it costs nothing."""
     path = file.removeprefix("file:")
     return path != file and not any(Path(name).exists() for name in (path, unquote(path)))

@@ -1,36 +1,31 @@
-"""How a labelled plan becomes one Delta commit that carries its marker and its fence.
+"""How labelled rows get into a Delta table: one statement and one commit, with marker and fence.
 
-1. Look again: if the table moved since the labels were computed (TableMoved), or holds a content of this
-   batch (Fenced), write nothing.
-2. Write the batch's tombstones, if it has any: they count only once the commit is there. If there is no table
-   yet, note that one is begun: what a killed writer leaves is then not taken for somebody else's files.
-3. Set marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) on the isolated session: whatever
-   commits there carries them, and Delta itself drops a commit whose `txnVersion` is not above the last.
-4. Write, in one statement, by the cheapest way that gives the labelled rows.
-5. Find our commit in the log. It is there: done, and its own metrics must agree with the labels. It is not:
-   a newer writer has taken over (Fenced). The log cannot be read: CommitUnknown, never a guess.
+Marker (`userMetadata`) and fence (`txnAppId`, `txnVersion`) are set on the isolated session: whatever commits
+there carries them, and Delta itself drops a commit whose `txnVersion` is not above the last.
+
+All methods give the same rows and counts. The cheapest one is chosen from what the labels have counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
 
-from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, Way
-from tallymark.destinations.delta.history import HistoryEntry
-from tallymark.destinations.delta.write_methods import WAYS, Target, choose_way
-from tallymark.destinations.lakehouse.gates import check_in_spark
-from tallymark.destinations.lakehouse.home import begin_table
+from tallymark.destinations.contract import WriteMethod
+from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.labels import Labelled, Repair
-from tallymark.destinations.lakehouse.tombstones import DeltaTombstones
-from tallymark.errors import CommitUnknown, DestinationError, Fenced, NotATable, TableMoved, TallymarkError
-from tallymark.model.gate import Gate, GateResult
+from tallymark.destinations.lakehouse.merge_source import MATCHES, merge_source
+from tallymark.destinations.lakehouse.prune import key_ranges
+from tallymark.errors import NotATable, TallymarkError
 from tallymark.model.marker import Marker
+from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 from tallymark.model.receipt import Counts
-from tallymark.spark.sql import condition, lost_connection, reason
+from tallymark.spark.sql import condition, quoted, reason, set_for_now
 
 TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -38,127 +33,185 @@ _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _LOCATION_IN_USE = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _EVOLVE = "spark.databricks.delta.schema.autoMerge.enabled"
+_COPY_SOURCE = (
+    "spark.databricks.delta.merge.materializeSource",
+    "spark.databricks.delta.insertReplaceOnOrUsing.materializeSource",
+)
+_SOURCE, _TARGET = "tm_source", "tm_target"
+_FRACTIONAL = ("float", "double")
+_MOST_VALUES_TO_BROADCAST = 2_000_000  # every worker holds them all
+_PLAIN_NAME = re.compile(r"[\w-]+")
 
 
 @dataclass(frozen=True)
-class DeltaPrepared:
-    labelled: Labelled
-    target: Target
+class WriteTarget:
+    """A table that exists is written by its folder. A table of a catalog that does not exist yet is created
+    by its name, in the same commit as its first rows."""
 
-    @property
-    def counts(self) -> Counts:
-        return self.labelled.counts
-
-    @property
-    def table_rows(self) -> int:
-        return self.labelled.table_rows
-
-    @property
-    def duplicates(self) -> DuplicatesFound | None:
-        return self.labelled.repair.found if self.labelled.repair is not None else None
-
-    @property
-    def way(self) -> Way:
-        return choose_way(self.labelled)
-
-    def samples(self, limit: int) -> list[SampleRow]:
-        return self.labelled.samples(limit)
-
-    def sql(self) -> str:
-        return self.labelled.sql()
-
-    def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
-        return check_in_spark(self.labelled, gates)
-
-    def commit(self, marker: Marker) -> Commit:
-        plan = self.labelled.plan
-        planned = -1 if plan.current is None else int(plan.current.version)
-        latest = self.target.latest_version()
-        if planned != (-1 if latest is None else latest):
-            raise TableMoved(f"{plan.table}: another commit came in since the plan was made")
-        self._refuse_held(marker)
-        way = self.way.name
-        if self.target.path is not None:
-            self._remember_deletes(marker)
-            if plan.current is None:
-                self._note_begin(marker)
-        with _marked_and_fenced(self.labelled.spark, marker):
-            try:
-                WAYS[way](self.labelled, self.target)
-            except Exception as error:
-                commit = self._settle_failed_write(error, marker, planned, way)
-            else:
-                commit = self._find_commit(marker, planned, way)
-        if self.target.path is None:
-            try:
-                self._remember_deletes(marker)
-            except TallymarkError as error:  # the rows are committed: the marker must tell, not this error
-                raise CommitUnknown(error.message, hint=error.hint) from error
-        return commit
-
-    def _refuse_held(self, marker: Marker) -> None:
-        """A late writer may have brought these contents under an older sequence since they were claimed.
-        One that comes in after this look makes Delta refuse our commit, since both carry the same app id."""
-        other = self.target.history().holding(marker.content_hashes)
-        if other is not None:
-            raise Fenced(
-                f"{self.labelled.plan.table}: a content of this batch was applied by batch "
-                f"{other.batch_id}; nothing was written",
-                hint="run again: what is applied is not loaded twice",
-            )
-
-    def _remember_deletes(self, marker: Marker) -> None:
-        if self.labelled.tombstones is None:
-            return
-        try:
-            place = DeltaTombstones(self.labelled.spark, self.target.location())
-            place.add(self.labelled.tombstones, marker)
-        except Exception as error:
-            raise write_error(f"{self.labelled.plan.table}: its tombstones", error) from error
-
-    def _note_begin(self, marker: Marker) -> None:
-        try:
-            begin_table(self.labelled.spark, self.target.location(), marker.batch_id)
-        except Exception as error:
-            raise write_error(self.labelled.plan.table, error) from error
-
-    def _find_commit(self, marker: Marker, planned: int, way: str) -> Commit:
-        found = self._our_entry(marker, planned)
-        if found is None:
-            raise Fenced(
-                f"{self.labelled.plan.table}: the commit of batch {marker.batch_id} was refused, since a "
-                f"newer writer has used sequence {marker.sequence} or a later one",
-                hint="run again: the batch is claimed anew",
-            )
-        disagreement = _disagreement(found, self.labelled, way) or _moved_meanwhile(found, planned, way)
-        return Commit(str(found.version), found.committed_at, way, disagreement)
-
-    def _settle_failed_write(self, error: Exception, marker: Marker, planned: int, way: str) -> Commit:
-        """An error does not prove that nothing was committed: the log does."""
-        table = self.labelled.plan.table
-        if condition(error) == _LOCATION_IN_USE:
-            raise _unknown_to_catalog(table, error) from error
-        if lost_connection(error):
-            raise CommitUnknown(f"{table}: the answer to the commit got lost: {reason(error)}") from error
-        try:
-            found = self._our_entry(marker, planned)
-        except Exception as unreadable:
-            raise CommitUnknown(f"{table}: {reason(error)}; nor can the log be read") from unreadable
-        if found is not None:
-            return self._find_commit(marker, planned, way)
-        if condition(error).startswith("DELTA_CONCURRENT") or "Concurrent" in type(error).__name__:
-            raise TableMoved(f"{table}: {reason(error)}") from error
-        raise write_error(table, error) from error
-
-    def _our_entry(self, marker: Marker, planned: int) -> HistoryEntry | None:
-        history = self.target.history()
-        history.read()
-        entries = history.after(planned)
-        ours = (e for e in entries if e.marker is not None and e.marker.batch_id == marker.batch_id)
-        return next(ours, None)
+    sql: str
+    path: str | None
 
 
-def _unknown_to_catalog(table: str, error: Exception) -> NotATable:
+def write(labelled: Labelled, method: WriteMethod, marker: Marker, target: WriteTarget) -> None:
+    with _marked_and_fenced(labelled.spark, marker):
+        _METHODS[method.name](labelled, target)
+
+
+def write_methods(labelled: Labelled) -> tuple[WriteMethod, ...]:
+    """The cheapest first."""
+    match labelled.plan.shape:
+        case Append():
+            return (WriteMethod("append", "every row is added"),)
+        case ReplaceTable() | Merge(anew=True):
+            return (WriteMethod("overwrite", "the whole table is replaced"),)
+        case ReplaceSlices():
+            return (WriteMethod("replace slices", "whole slices of the table are replaced"),)
+        case Merge():
+            return _merge_methods(labelled)
+
+
+def _merge_methods(labelled: Labelled) -> tuple[WriteMethod, ...]:
+    counts = labelled.counts
+    if counts.changes == 0:
+        return (WriteMethod("skip", "no row changes, so the commit carries only the marker"),)
+    append_new = WriteMethod("append new", "every change is a key that the table does not have")
+    if labelled.plan.current is None:
+        return (append_new,)
+    if counts.deleted:
+        return (WriteMethod("merge", "the batch deletes rows"),)
+    if labelled.null_matches:
+        return (WriteMethod("merge", "rows with a NULL in their key change"),)
+    why_not = _why_not_replaced(labelled.plan)
+    methods: tuple[WriteMethod, ...] = (WriteMethod("merge", why_not or "rows change"),)
+    if not why_not:
+        methods = (WriteMethod("replace rows", "rows change and none are deleted"), *methods)
+    if counts.updated == counts.closed == 0:
+        methods = (append_new, *methods)
+    return methods
+
+
+def _why_not_replaced(plan: Plan) -> str:
+    """Empty if Delta's replace by columns can be used. It is far cheaper than MERGE, but the change data feed
+    shows its updates as delete and insert, it compares fractional keys by their bits, and its list of columns
+    has no quotes."""
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    keys = {key.casefold() for key in plan.shape.match}
+    assert plan.current is not None  # noqa: S101
+    if plan.current.properties.get("delta.enableChangeDataFeed") == "true":
+        return "the change data feed must show updates"
+    if any(column.name.casefold() in keys and column.type in _FRACTIONAL for column in plan.columns):
+        return "a key is a float or double"
+    if not all(_PLAIN_NAME.fullmatch(key) for key in keys):
+        return "the name of a key needs quotes"
+    return ""
+
+
+def _append(labelled: Labelled, target: WriteTarget) -> None:
+    _save(_writer(labelled.rows, "append", labelled.plan), target)
+
+
+def _append_new(labelled: Labelled, target: WriteTarget) -> None:
+    _save(_writer(labelled.changed_rows(Label.INSERT), "append", labelled.plan), target)
+
+
+def _skip(labelled: Labelled, target: WriteTarget) -> None:
+    """No row changes, but the marker must be committed: the content counts as applied."""
+    _save(_writer(labelled.changed_rows(Label.INSERT).limit(0), "append", labelled.plan), target)
+
+
+def _overwrite(labelled: Labelled, target: WriteTarget) -> None:
+    plan = labelled.plan
+    is_labelled = isinstance(plan.shape, Merge)
+    rows = labelled.changed_rows(Label.INSERT) if is_labelled else labelled.rows
+    writer = _writer(rows, "overwrite", plan)
+    if any(isinstance(change, ChangeType) for change in plan.schema_changes):
+        writer = writer.option("overwriteSchema", "true")
+    _save(writer, target)
+
+
+def _replace_slices(labelled: Labelled, target: WriteTarget) -> None:
+    plan = labelled.plan
+    assert isinstance(plan.shape, ReplaceSlices)  # noqa: S101
+    if plan.current is None:
+        return _append(labelled, target)
+    on = " AND ".join(f"{_TARGET}.{quoted(c)} <=> {_SOURCE}.{quoted(c)}" for c in plan.shape.columns)
+    writer = _writer(labelled.rows.alias(_SOURCE), "overwrite", plan)
+    return _save(writer.option("replaceOn", on).option("targetAlias", _TARGET), target)
+
+
+def _replace_rows(labelled: Labelled, target: WriteTarget) -> None:
+    plan = labelled.plan
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    rows = _small_side(labelled, labelled.changed_rows(Label.INSERT, Label.UPDATE, Label.CLOSE))
+    with _read_as_it_is(labelled):
+        _save(_writer(rows, "overwrite", plan).option("replaceUsing", ",".join(plan.shape.match)), target)
+
+
+def _merge(labelled: Labelled, target: WriteTarget) -> None:
+    plan, spark = labelled.plan, labelled.spark
+    assert isinstance(plan.shape, Merge)  # noqa: S101
+    _small_side(labelled, merge_source(labelled)).createOrReplaceTempView(_SOURCE)
+    names = [column.name for column in plan.columns]
+    equals = "<=>" if labelled.null_matches else "="
+    on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
+    if labelled.repair is None and not labelled.null_matches and (near := key_ranges(plan, plan.shape, "t.")):
+        on = f"{near} AND {on}"
+    statement = f"""
+        MERGE INTO {target.sql} AS t
+        USING {_SOURCE} AS s ON s.{MATCHES} AND {on}
+        WHEN MATCHED AND s.{LABEL} = '{Label.DELETE}' THEN DELETE
+        WHEN MATCHED AND s.{LABEL} IN ('{Label.UPDATE}', '{Label.CLOSE}') THEN
+          UPDATE SET {", ".join(f"{quoted(name)} = s.{quoted(name)}" for name in names)}
+        WHEN NOT MATCHED AND s.{LABEL} = '{Label.INSERT}' THEN
+          INSERT ({", ".join(map(quoted, names))}) VALUES ({", ".join(f"s.{quoted(n)}" for n in names)})
+        """
+    with _read_as_it_is(labelled):
+        spark.sql(statement).collect()
+
+
+def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
+    """Spark cannot tell how few rows of a batch are left; the labels can."""
+    values = labelled.counts.changes * len(labelled.plan.columns)
+    return F.broadcast(rows) if values <= _MOST_VALUES_TO_BROADCAST else rows
+
+
+def _read_as_it_is(labelled: Labelled) -> AbstractContextManager[None]:
+    """Checkpointed rows are the same each time, so Delta need not copy them."""
+    return set_for_now(labelled.spark, dict.fromkeys(_COPY_SOURCE if labelled.are_rows else (), "none"))
+
+
+_METHODS: dict[str, Callable[[Labelled, WriteTarget], None]] = {
+    "append": _append,
+    "append new": _append_new,
+    "skip": _skip,
+    "overwrite": _overwrite,
+    "replace slices": _replace_slices,
+    "replace rows": _replace_rows,
+    "merge": _merge,
+}
+
+
+def _writer(rows: DataFrame, mode: str, plan: Plan) -> DataFrameWriter:
+    writer = rows.write.format("delta").mode(mode).option("mergeSchema", "true")
+    if plan.current is None:
+        for name, value in plan.table_properties.items():
+            writer = writer.option(name, value)
+        if plan.partition_by:
+            writer = writer.partitionBy(*plan.partition_by)
+    return writer
+
+
+def _save(writer: DataFrameWriter, target: WriteTarget) -> None:
+    if target.path is None:
+        writer.saveAsTable(target.sql)
+    else:
+        writer.save(target.path)
+
+
+def refusal(table: str, error: Exception) -> TallymarkError | None:
+    """For an error that proves that nothing was written."""
+    if condition(error) != _LOCATION_IN_USE:
+        return None
     return NotATable(
         f"{table}: the catalog does not know it, but its folder is not empty: {reason(error)}",
         hint="nothing was written; if the folder holds a Delta table (_delta_log), make it known again: "
@@ -167,18 +220,8 @@ def _unknown_to_catalog(table: str, error: Exception) -> NotATable:
     )
 
 
-def write_error(table: str, error: Exception) -> TallymarkError:
-    if isinstance(error, TallymarkError):
-        return error
-    text = reason(error)
-    hint = "nothing was written; see the Spark log for the whole error"
-    if "No space left" in str(error):
-        hint = (
-            "nothing was committed; free disk space for the table and Spark's scratch folder, then run again"
-        )
-    elif "Permission denied" in str(error):
-        hint = "nothing was committed; make the table's folder writable for this user, then run again"
-    return DestinationError(f"{table}: the write failed: {text}", hint=hint)
+def is_conflict(error: Exception) -> bool:
+    return condition(error).startswith("DELTA_CONCURRENT") or "Concurrent" in type(error).__name__
 
 
 @contextmanager
@@ -199,17 +242,21 @@ def _marked_and_fenced(spark: SparkSession, marker: Marker) -> Iterator[None]:
                 spark.conf.unset(name)
 
 
-def _disagreement(entry: HistoryEntry, labelled: Labelled, way: str) -> str:
-    """What Delta counted in the commit against what the labels said; empty when they agree."""
+def disagreement(entry: HistoryEntry, labelled: Labelled, method: str, planned: int) -> str:
+    """Empty if Delta's commit agrees with the plan."""
+    return _counted_differently(entry, labelled, method) or _based_on_another_version(entry, planned, method)
+
+
+def _counted_differently(entry: HistoryEntry, labelled: Labelled, method: str) -> str:
     counts, metrics = labelled.counts, {k: int(v) for k, v in entry.metrics.items() if v.isdigit()}
     replaced = counts.updated + counts.closed
-    if way == "merge":
+    if method == "merge":
         expected = _merge_metrics(counts, labelled.repair)
         seen = {name: metrics.get(name, 0) for name in expected}
     else:
         expected = {"rows written": counts.inserted + replaced}
         seen = {"rows written": metrics.get("numOutputRows", 0) - metrics.get("numCopiedRows", 0)}
-        if way in ("replace rows", "replace slices") and labelled.plan.current is not None:
+        if method in ("replace rows", "replace slices") and labelled.plan.current is not None:
             expected["rows replaced"] = replaced + counts.deleted
             seen["rows replaced"] = metrics.get("numDeletedRows", 0)
     if seen == expected:
@@ -217,19 +264,19 @@ def _disagreement(entry: HistoryEntry, labelled: Labelled, way: str) -> str:
     return f"Delta's commit {entry.version} counted {seen}, the plan said {expected}"
 
 
-def _moved_meanwhile(entry: HistoryEntry, planned: int, way: str) -> str:
-    """Between the last look and the write another writer, who takes no lease, can still come in."""
-    if way == "append" or entry.read_version in (None, planned):
+def _based_on_another_version(entry: HistoryEntry, planned: int, method: str) -> str:
+    """Between the last check and the write, a writer without a lease can still come in."""
+    if method == "append" or entry.read_version in (None, planned):
         return ""
-    return f"Delta's commit {entry.version} met version {entry.read_version}, the plan was made on {planned}"
+    return f"Delta's commit {entry.version} was based on version {entry.read_version}, the plan on {planned}"
 
 
 def _merge_metrics(counts: Counts, repair: Repair | None) -> dict[str, int]:
-    """A match that occurred several times goes with all its rows, and comes back once unless deleted."""
-    again = repair.found.keys - repair.deleted if repair is not None else 0
-    anew = repair.updated if repair is not None else 0
+    """A duplicated match is deleted with all its rows and inserted once, unless the load deletes it."""
+    reinserted = repair.found.keys - repair.deleted if repair is not None else 0
+    rewritten = repair.updated if repair is not None else 0
     return {
-        "numTargetRowsInserted": counts.inserted + again,
-        "numTargetRowsUpdated": counts.updated + counts.closed - anew,
-        "numTargetRowsDeleted": counts.deleted + again,
+        "numTargetRowsInserted": counts.inserted + reinserted,
+        "numTargetRowsUpdated": counts.updated + counts.closed - rewritten,
+        "numTargetRowsDeleted": counts.deleted + reinserted,
     }

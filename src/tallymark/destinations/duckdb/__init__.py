@@ -19,7 +19,7 @@ from tallymark.destinations.declaration import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
 DRIVER = Driver("DuckDB", module="duckdb", extra="duckdb")
 CAPABILITIES = Capabilities(
@@ -29,6 +29,7 @@ CAPABILITIES = Capabilities(
     sees_foreign_commits=False,
     locks_while_loading=False,
     views=YES,
+    takes_arrow=True,
 )
 
 
@@ -41,11 +42,11 @@ class DuckDbDestinationConfig(DestinationOptions):
 
 def _open(
     options: DuckDbDestinationConfig, _: Callable[[], SparkSession], resolve: Resolve
-) -> SqlDestination:
+) -> WarehouseDestination:
     from tallymark.destinations.duckdb.engine import DuckDbEngine
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
-    return SqlDestination(DuckDbEngine(resolve(options.path)))
+    return WarehouseDestination(DuckDbEngine(resolve(options.path)))
 
 
 def _location(options: DuckDbDestinationConfig, resolve: Resolve) -> str:

@@ -1,107 +1,143 @@
-"""Files in the place of a Delta table that is not there yet: Delta would happily start it among them.
+"""Where a table of files lives: its folder, and Tallymark's own folder `_tallymark` inside it.
 
-A first load that was killed leaves files too: Delta writes rows before it makes the log. So that these do not
-stand in the way of the next try:
-1. Before the first write of a table, `_tallymark/begun` says that Tallymark has begun one here.
-2. Whoever finds no table, but this note, takes what is named as Delta names its files for remains. They stay:
-   the dead writer's statement may still be at work in Spark, and VACUUM removes what no commit names.
-3. Once the table's markers are copied, the note says nothing any more: data files without a log are then what
-   is left of a table, and nothing is started among them.
+What is kept there goes where the table goes: copies of markers, tombstones, and the note of a first load.
+
+Delta would happily start a table among files that are not its own, so they are refused. A first load that was
+killed leaves files too, since rows are written before the log:
+
+1. Before the first write of a table, `_tallymark/begun` records that Tallymark has begun one here.
+2. Where there is no table but this note, files named as Delta names them are remains. They stay: the dead
+   writer's statement may still run in Spark, and VACUUM removes what no commit names.
+3. Once the table's markers are copied, the note no longer counts: data files without a log are then what is
+   left of a table, and no table is started among them.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tallymark.destinations.lakehouse.marker_copies import PLACES as MARKER_PLACES
 from tallymark.errors import DestinationError, NotATable
-from tallymark.spark.sql import beside_data, literal_path, local_frame, reason
+from tallymark.spark.sql import literal_path, local_frame, reason
 
+MARKER_TABLE, MARKER_FILES = "applied", "markers"  # copies of markers: a Delta table, or files
+TOMBSTONE_TABLE, TOMBSTONE_FILES = "tombstones", "deletes"
 _BEGUN = "begun"
+_OWN_FOLDER = "_tallymark"
 _WRITTEN_BY_DELTA = r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*\.parquet"
 
 
-def begin_table(spark: SparkSession, location: str | Path, batch_id: str) -> None:
-    """A Path is a place that this process sees as Spark does."""
-    note = beside_data(location, _BEGUN)
-    if isinstance(note, Path):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with note.open("w", encoding="utf-8") as file:
+@dataclass(frozen=True)
+class Folder:
+    """A folder as Spark names it, and as a local path where this process sees the same files as Spark."""
+
+    url: str
+    local: Path | None = None
+
+    @classmethod
+    def at(cls, path: Path) -> Folder:
+        return cls(str(path), path)
+
+    def own(self, name: str) -> Folder:
+        """A place inside Tallymark's own folder."""
+        inside = f"{_OWN_FOLDER}/{name}"
+        return Folder(f"{self.url.rstrip('/')}/{inside}", self.local / inside if self.local else None)
+
+
+def stored_delta(spark: SparkSession, folder: Folder) -> DataFrame | None:
+    """A Delta table of Tallymark's own; None if there is none yet. A local folder is checked without
+    Spark."""
+    if folder.local is not None and not (folder.local / "_delta_log").is_dir():
+        return None
+    try:
+        stored = spark.read.format("delta").load(folder.url)
+        stored.columns  # noqa: B018 (Spark Connect reads the table only here)
+    except AnalysisException:
+        return None
+    return stored
+
+
+def note_first_load(spark: SparkSession, home: Folder, batch_id: str) -> None:
+    note = home.own(_BEGUN)
+    if note.local is not None:
+        note.local.parent.mkdir(parents=True, exist_ok=True)
+        with note.local.open("w", encoding="utf-8") as file:
             file.write(f"{batch_id}\n")
             file.flush()
             os.fsync(file.fileno())
     else:
         text = local_frame(spark, [(batch_id,)], "value string")
-        text.coalesce(1).write.mode("overwrite").text(note)
+        text.coalesce(1).write.mode("overwrite").text(note.url)
 
 
-def refuse_foreign_files(spark: SparkSession, path: str | None, folder: Path | None) -> None:
-    """`path` is None for a table of a catalog, `folder` is one that this process sees as Spark does."""
-    if path is None:
-        return
-    found = _found(spark, path, folder)
-    if found is not None and _only_begun(spark, folder or path):
-        found = _found(spark, path, folder, but=_WRITTEN_BY_DELTA)
+def refuse_foreign_files(spark: SparkSession, home: Folder) -> None:
+    """For a place where there is no table yet."""
+    found = _first_file(spark, home)
+    if found is not None and _only_begun(spark, home):
+        found = _first_file(spark, home, ignore=_WRITTEN_BY_DELTA)
     if found is not None:
         raise NotATable(
-            f"{path}: holds files that are not a Delta table, such as {found}",
+            f"{home.url}: holds files that are not a Delta table, such as {found}",
             hint="choose another folder or `table`, or move those files away",
         )
 
 
-def _found(spark: SparkSession, path: str, folder: Path | None, but: str | None = None) -> str | None:
-    return found_by_spark(spark, path, but) if folder is None else found_in(folder, but)
+def _only_begun(spark: SparkSession, home: Folder) -> bool:
+    copies = (MARKER_TABLE, MARKER_FILES)
+    return _exists(spark, home.own(_BEGUN)) and not any(_exists(spark, home.own(name)) for name in copies)
 
 
-def _only_begun(spark: SparkSession, location: str | Path) -> bool:
-    return _is_there(spark, beside_data(location, _BEGUN)) and not any(
-        _is_there(spark, beside_data(location, place)) for place in MARKER_PLACES
+def _exists(spark: SparkSession, place: Folder) -> bool:
+    return (
+        place.local.exists() if place.local is not None else first_file_by_spark(spark, place.url) is not None
     )
 
 
-def _is_there(spark: SparkSession, place: str | Path) -> bool:
-    return place.exists() if isinstance(place, Path) else found_by_spark(spark, place) is not None
+def _first_file(spark: SparkSession, home: Folder, ignore: str | None = None) -> str | None:
+    if home.local is None:
+        return first_file_by_spark(spark, home.url, ignore)
+    return first_local_file(home.local, ignore)
 
 
-def found_by_spark(spark: SparkSession, path: str, but: str | None = None) -> str | None:
-    """The URL of a file there whose name is not like `but`; None when there is none."""
+def first_file_by_spark(spark: SparkSession, path: str, ignore: str | None = None) -> str | None:
+    """The URL of a file there whose name does not match `ignore`; None if there is none."""
     try:
         files = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(literal_path(path))
-        if but is not None:
-            files = files.where(~F.col("path").rlike(f"/{but}$"))
+        if ignore is not None:
+            files = files.where(~F.col("path").rlike(f"/{ignore}$"))
         found = files.select("path").limit(1).collect()
-    except AnalysisException:  # nothing there
+    except AnalysisException:  # there is nothing
         return None
     return str(found[0]["path"]) if found else None
 
 
-def found_in(folder: Path, but: str | None = None) -> str | None:
-    """The same of a folder of this machine, without a Spark job."""
+def first_local_file(folder: Path, ignore: str | None = None) -> str | None:
+    """The same for a local folder, without a Spark job."""
     if folder.is_file():
         return f"file:{folder}"
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise DestinationError(
-                f"{folder}: cannot be looked into: {reason(error)}",
+                f"{folder}: cannot be listed: {reason(error)}",
                 hint="check that this user may read the folder",
             ) from error
 
     for place, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
         folders[:] = sorted(filter(_is_data, folders))
         for name in sorted(filter(_is_data, files)):
-            if Path(place, name).stat().st_size and not (but is not None and re.fullmatch(but, name)):
+            if Path(place, name).stat().st_size and not (ignore is not None and re.fullmatch(ignore, name)):
                 return f"file:{place}/{name}"
     return None
 
 
 def _is_data(name: str) -> bool:
-    """Spark's rule for what it reads."""
+    """Spark's rule for the files that it reads."""
     hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
     return not hidden and not name.endswith("._COPYING_")

@@ -1,11 +1,11 @@
-"""Where the markers of a Delta table are copied to: `<table>/_tallymark`, inside the table's own folder.
+"""Copies of a table's markers, in Tallymark's own folder inside the table's folder.
 
-A table in a folder of this machine has them in small Parquet files, `markers/*.parquet`, written and
-read without a Spark job. Everywhere else they are a Delta table, `applied`, since only Spark gets there, and
-only Delta appends safely to a place that knows no rename. A table may have both: whoever reads, reads both.
+For a local folder they are small Parquet files, `markers/*.parquet`, written and read without a Spark job.
+Everywhere else they are a Delta table, `applied`: only Spark reaches that place, and only Delta appends
+safely to a store without rename. A table may have both, so readers read both.
 
-Rows are facts about one commit: twice the same row means no more than once, so copying needs no transaction.
-How files come and go: fact_files.py.
+Each row is a fact about one commit. The same row twice means no more than once, so copying needs no
+transaction.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tallymark.destinations.delta.history import held_versions
 from tallymark.destinations.lakehouse.fact_files import FactFiles
-from tallymark.spark.sql import beside_data, delta_table, local_frame
+from tallymark.destinations.lakehouse.history import HeldVersions
+from tallymark.destinations.lakehouse.home import MARKER_FILES, MARKER_TABLE, Folder, stored_delta
+from tallymark.spark.sql import local_frame
 
 APPLIED, RESTORED = "applied", "restored"  # kinds of rows
 COMMIT_COLUMNS = ("batch_id", "sequence", "fence")  # a repeated attempt of a batch has another fence
@@ -51,17 +52,15 @@ FIELDS = {
 _SPARK_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
 _ARROW_TYPES = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", tz="UTC")}
 _ARROW_SCHEMA = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in FIELDS.items()])
-PLACES = _DELTA_TABLE, _FILES = "applied", "markers"  # inside the folder, one or both
 _FEW_HASHES = 500
 _WANTED = "wanted"
 
 Row = Mapping[str, Any]  # the fields above
-Restores = Collection[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Copied:
-    """`rows` are those of the contents that were asked for, and of every RESTORE."""
+class CopiedMarkers:
+    """`rows` are those of the contents that were asked for, and of every restore."""
 
     through: int = -1  # the last version that was copied
     last_sequence: int = 0
@@ -70,14 +69,14 @@ class Copied:
 
 
 class MarkerCopies(Protocol):
-    """Of one table: what another one left in the same place has no say."""
+    """Of one table: rows of earlier tables at this path are ignored."""
 
-    def look(self, content_hashes: Collection[str] | None) -> Copied: ...
+    def find(self, content_hashes: Collection[str] | None) -> CopiedMarkers: ...
 
-    def last_held(self, restores: Restores) -> int:
-        """The highest sequence of the loads that no RESTORE has undone."""
+    def last_held(self, held: HeldVersions) -> int:
+        """The highest sequence among the loads that the table holds."""
 
-    def commits(self, restores: Restores) -> DataFrame | None:
+    def commits(self, held: HeldVersions) -> DataFrame | None:
         """COMMIT_COLUMNS of those loads."""
 
     def add(self, rows: list[Row]) -> None: ...
@@ -86,13 +85,13 @@ class MarkerCopies(Protocol):
 @dataclass(frozen=True)
 class SparkCopies:
     spark: SparkSession
-    location: str | Path
+    home: Folder
     table_id: str
 
-    def look(self, content_hashes: Collection[str] | None) -> Copied:
+    def find(self, content_hashes: Collection[str] | None) -> CopiedMarkers:
         copied = self._rows()
         if copied is None:
-            return Copied()
+            return CopiedMarkers()
         row = F.struct(*(F.col(name) for name in FIELDS))
         found = (
             self._with_wanted(copied, content_hashes)
@@ -105,39 +104,38 @@ class SparkCopies:
             .collect()[0]
         )
         through = -1 if found["version"] is None else found["version"]
-        return Copied(
+        return CopiedMarkers(
             through, found["sequence"] or 0, found["fence"] or 0, [row.asDict() for row in found["rows"]]
         )
 
-    def last_held(self, restores: Restores) -> int:
+    def last_held(self, held: HeldVersions) -> int:
         copied = self._rows()
         if copied is None:
             return 0
-        return int(copied.where(_held_in_spark(restores)).agg(F.max("sequence")).collect()[0][0] or 0)
+        return int(copied.where(_held_in_spark(held)).agg(F.max("sequence")).collect()[0][0] or 0)
 
-    def commits(self, restores: Restores) -> DataFrame | None:
+    def commits(self, held: HeldVersions) -> DataFrame | None:
         copied = self._rows()
-        return None if copied is None else copied.where(_held_in_spark(restores)).select(*COMMIT_COLUMNS)
+        return None if copied is None else copied.where(_held_in_spark(held)).select(*COMMIT_COLUMNS)
 
     def add(self, rows: list[Row]) -> None:
         frame = local_frame(self.spark, [tuple(row[name] for name in FIELDS) for row in rows], _SPARK_SCHEMA)
-        path = str(beside_data(self.location, _DELTA_TABLE))
-        frame.coalesce(1).write.format("delta").mode("append").save(path)
+        frame.coalesce(1).write.format("delta").mode("append").save(self.home.own(MARKER_TABLE).url)
 
     def _rows(self) -> DataFrame | None:
-        table = delta_table(self.spark, beside_data(self.location, _DELTA_TABLE))
+        table = stored_delta(self.spark, self.home.own(MARKER_TABLE))
         places = [frame for frame in (table, self._files()) if frame is not None]
         if not places:
             return None
         return reduce(DataFrame.unionByName, places).where(F.col("table_id") == self.table_id)
 
     def _files(self) -> DataFrame | None:
-        path = beside_data(self.location, _FILES)
-        if isinstance(path, Path) and not path.is_dir():
+        place = self.home.own(MARKER_FILES)
+        if place.local is not None and not place.local.is_dir():
             return None
         try:
-            files = self.spark.read.schema(_SPARK_SCHEMA).parquet(str(path))
-            files.columns  # noqa: B018 (Spark Connect looks only here)
+            files = self.spark.read.schema(_SPARK_SCHEMA).parquet(place.url)
+            files.columns  # noqa: B018 (Spark Connect reads the table only here)
         except AnalysisException:
             return None
         return files
@@ -153,36 +151,36 @@ class SparkCopies:
 
 
 @dataclass(frozen=True)
-class FolderCopies:
+class FileCopies:
     spark: SparkSession
-    folder: Path  # the table's own
+    folder: Path  # of the table
     table_id: str
 
-    def look(self, content_hashes: Collection[str] | None) -> Copied:
+    def find(self, content_hashes: Collection[str] | None) -> CopiedMarkers:
         if self._elsewhere is not None:
-            return self._elsewhere.look(content_hashes)
+            return self._elsewhere.find(content_hashes)
         wanted = None
         if content_hashes is not None:
             hashes = pa.array(content_hashes, pa.string())
             wanted = ds.field("content_hash").isin(hashes) | (ds.field("kind") == RESTORED)
         last = self._read(["version", "sequence", "fence"])
         if not len(last):
-            return Copied()
+            return CopiedMarkers()
         through, sequence, fence = (pc.max(last[name]).as_py() for name in last.column_names)
-        return Copied(through, sequence or 0, fence or 0, self._read(list(FIELDS), wanted).to_pylist())
+        return CopiedMarkers(through, sequence or 0, fence or 0, self._read(list(FIELDS), wanted).to_pylist())
 
-    def last_held(self, restores: Restores) -> int:
+    def last_held(self, held: HeldVersions) -> int:
         if self._elsewhere is not None:
-            return self._elsewhere.last_held(restores)
-        held = self._read(["sequence"], _held_in_files(restores))
-        return pc.max(held["sequence"]).as_py() or 0
+            return self._elsewhere.last_held(held)
+        found = self._read(["sequence"], _held_in_files(held))
+        return pc.max(found["sequence"]).as_py() or 0
 
-    def commits(self, restores: Restores) -> DataFrame | None:
+    def commits(self, held: HeldVersions) -> DataFrame | None:
         if self._elsewhere is not None:
-            return self._elsewhere.commits(restores)
-        held = self._read(list(COMMIT_COLUMNS), _held_in_files(restores))
+            return self._elsewhere.commits(held)
+        found = self._read(list(COMMIT_COLUMNS), _held_in_files(held))
         schema = ", ".join(f"{name} {FIELDS[name]}" for name in COMMIT_COLUMNS)
-        return self.spark.createDataFrame(held, schema)
+        return self.spark.createDataFrame(found, schema)
 
     def add(self, rows: list[Row]) -> None:
         self._write(pa.Table.from_pylist([dict(row) for row in rows], _ARROW_SCHEMA))
@@ -192,28 +190,30 @@ class FolderCopies:
 
     @property
     def _elsewhere(self) -> SparkCopies | None:
-        """Whoever reached this table through a Spark that shares no files with it has left a Delta table."""
-        copied_by_spark = Path(beside_data(self.folder, _DELTA_TABLE)) / "_delta_log"
-        return SparkCopies(self.spark, self.folder, self.table_id) if copied_by_spark.is_dir() else None
+        """A load through a Spark that shares no files with this process has left a Delta table here."""
+        home = Folder.at(self.folder)
+        copies = home.own(MARKER_TABLE).local
+        has_table = copies is not None and (copies / "_delta_log").is_dir()
+        return SparkCopies(self.spark, home, self.table_id) if has_table else None
 
     @property
     def _files(self) -> FactFiles:
-        return FactFiles(Path(beside_data(self.folder, _FILES)), "the markers of loads", _ARROW_SCHEMA)
+        return FactFiles(self.folder / "_tallymark" / MARKER_FILES, "the markers of loads", _ARROW_SCHEMA)
 
     def _read(self, columns: list[str], wanted: ds.Expression | None = None) -> pa.Table:
         mine = ds.field("table_id") == self.table_id
         condition = mine if wanted is None else mine & wanted
 
-        def look(files: list[Path]) -> pa.Table:
+        def find(files: list[Path]) -> pa.Table:
             if not files:
                 return _ARROW_SCHEMA.empty_table().select(columns)
             stored = ds.dataset([str(file) for file in files], schema=_ARROW_SCHEMA, format="parquet")
             return stored.to_table(columns=columns, filter=condition, use_threads=False)
 
-        return self._files.read(look)
+        return self._files.read(find)
 
     def _every_row(self, files: Iterable[Path]) -> pa.Table:
-        """Sorted, so that a look for a few contents can pass most of a long file by."""
+        """Sorted, so that a search for a few contents skips most of a long file."""
         parts = []
         for file in files:
             with suppress(FileNotFoundError):
@@ -224,21 +224,20 @@ class FolderCopies:
         self._files.add(_ARROW_SCHEMA, rows.to_batches())
 
 
-def copies_beside(spark: SparkSession, location: str | Path, table_id: str) -> MarkerCopies:
-    """A Path is a place that this process sees as Spark does."""
-    if isinstance(location, Path):
-        return FolderCopies(spark, location, table_id)
-    return SparkCopies(spark, location, table_id)
+def copies_in(spark: SparkSession, home: Folder, table_id: str) -> MarkerCopies:
+    if home.local is not None:
+        return FileCopies(spark, home.local, table_id)
+    return SparkCopies(spark, home, table_id)
 
 
-def _held_in_spark(restores: Restores) -> Any:
-    held = F.lit(False)
-    for first, last in held_versions(restores):
-        held = held | F.col("version").between(first, last)
-    return (F.col("kind") == APPLIED) & held
+def _held_in_spark(held: HeldVersions) -> Any:
+    is_held = F.lit(False)
+    for first, last in held.ranges:
+        is_held = is_held | F.col("version").between(first, last)
+    return (F.col("kind") == APPLIED) & is_held
 
 
-def _held_in_files(restores: Restores) -> ds.Expression:
+def _held_in_files(held: HeldVersions) -> ds.Expression:
     version = ds.field("version")
-    ranges = ((version >= first) & (version <= last) for first, last in held_versions(restores))
+    ranges = ((version >= first) & (version <= last) for first, last in held.ranges)
     return (ds.field("kind") == APPLIED) & reduce(ds.Expression.__or__, ranges)

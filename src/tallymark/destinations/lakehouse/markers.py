@@ -1,16 +1,16 @@
-"""Markers of a Delta table: in the commits' userMetadata, and copied beside the data.
+"""Markers of a table that Spark writes: in the metadata of its commits, and copied into its folder.
 
-Commit metadata is lost when Delta cleans its log (30 days by default), so every marker is copied to a place
-inside the data table's folder (marker_copies.py): it goes where the table goes, VACUUM leaves folders
-with a leading underscore alone, and dropping the table drops it too.
+Commit metadata is lost when the log is cleaned up (after 30 days by default for Delta), so every marker is
+copied into Tallymark's own folder inside the table's folder: the copies go where the table goes, VACUUM
+leaves folders with a leading underscore alone, and dropping the table drops them too.
 
-1. A load commits rows and marker together (delta/write.py). From here on the content is applied.
+1. A load commits rows and marker together (commit.py). From here on the content is applied.
 2. `copy` adds what is not copied yet. Dying before it loses nothing: the next `find` reads the log from where
    the copies end, and the next `copy` heals them.
-3. RESTORE undoes commits, so it is copied too: a marker between the restored version and the RESTORE is void
-   (unless a later RESTORE brings it back).
+3. A restore undoes commits, so it is copied too: a marker between the restored version and the restore is
+   void, unless a later restore brings it back.
 
-Rows carry the table's id: a table that is dropped and made again in the same place starts with no markers.
+Rows carry the table's id: a table that is dropped and recreated in the same place starts with no markers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.destinations.contract import TableMarkers
-from tallymark.destinations.delta.history import DeltaHistory, HistoryEntry, aware, is_held
+from tallymark.destinations.lakehouse.history import HeldVersions, HistoryEntry, TableHistory, aware
 from tallymark.destinations.lakehouse.marker_copies import APPLIED, FIELDS, RESTORED, MarkerCopies, Row
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
@@ -29,21 +29,20 @@ from tallymark.model.watermark import Watermark
 from tallymark.spark.sql import local_frame
 
 
-class DeltaMarkers:
-    """Remembers how far it has copied, so that a load that follows a look-up copies its marker without
-    reading anything again."""
+class LakehouseMarkers:
+    """Remembers how far it has copied, so that a load copies its marker without reading anything again."""
 
-    def __init__(self, spark: SparkSession, history: DeltaHistory, copies: MarkerCopies, table_id: str):
+    def __init__(self, spark: SparkSession, history: TableHistory, copies: MarkerCopies, table_id: str):
         self._spark = spark
         self._history = history
         self._copies = copies
         self._table_id = table_id
-        self._copied_through: int | None = None  # None: not looked yet
+        self._copied_through: int | None = None  # None if not known yet
         self._copied_restores: list[tuple[int, int]] = []
 
     def find(self, content_hashes: Collection[str] | None) -> TableMarkers:
-        """As of the history's last look."""
-        copied = self._copies.look(content_hashes)
+        """As of the last reading of the history."""
+        copied = self._copies.find(content_hashes)
         self._copied_through = copied.through
         self._copied_restores = [
             (row["version"], row["restored_to"]) for row in copied.rows if row["kind"] == RESTORED
@@ -52,18 +51,19 @@ class DeltaMarkers:
         applied = _batches_of(copied.rows) + [
             Applied(entry.marker, str(entry.version), entry.committed_at) for entry in fresh if entry.marker
         ]
-        restores = self._restores()
+        held_versions = self._held()
         wanted = None if content_hashes is None else set(content_hashes)
         by_hash = {
             content_hash: found
             for found in applied
-            if is_held(int(found.version), restores)
+            if int(found.version) in held_versions
             for content_hash in found.marker.content_hashes
             if wanted is None or content_hash in wanted
         }
         markers = [(entry.version, entry.marker) for entry in fresh if entry.marker]
-        held = [marker.sequence for version, marker in markers if is_held(version, restores)]
-        copied_and_held = self._copies.last_held(restores) if restores else copied.last_sequence
+        held = [marker.sequence for version, marker in markers if version in held_versions]
+        restored = bool(self._restores())
+        copied_and_held = self._copies.last_held(held_versions) if restored else copied.last_sequence
         return TableMarkers(
             by_hash,
             last_sequence=max([copied.last_sequence, *(marker.sequence for _, marker in markers)]),
@@ -75,14 +75,14 @@ class DeltaMarkers:
         """What identifies each load that the table holds: COMMIT_COLUMNS."""
         if self._copied_through is None:
             self.find(())
-        restores = self._restores()
+        held = self._held()
         fresh = [
             (entry.marker.batch_id, entry.marker.sequence, entry.marker.fence)
             for entry in self._fresh()
-            if entry.marker is not None and is_held(entry.version, restores)
+            if entry.marker is not None and entry.version in held
         ]
         found = local_frame(self._spark, [*fresh], "batch_id string, sequence bigint, fence bigint")
-        copied = self._copies.commits(restores)
+        copied = self._copies.commits(held)
         return found if copied is None else copied.unionByName(found).distinct()
 
     def copy(self) -> None:
@@ -97,8 +97,11 @@ class DeltaMarkers:
             self._copied_restores = self._restores()
 
     def _fresh(self) -> list[HistoryEntry]:
-        """What the log has and the copies do not, as far as was looked."""
+        """What the log has and the copies do not, as far as it was read."""
         return self._history.after(-1 if self._copied_through is None else self._copied_through)
+
+    def _held(self) -> HeldVersions:
+        return HeldVersions.after_restores(self._restores())
 
     def _restores(self) -> list[tuple[int, int]]:
         fresh = [(e.version, e.restored_to) for e in self._fresh() if e.restored_to is not None]
@@ -106,13 +109,13 @@ class DeltaMarkers:
 
     def _rows(self, entry: HistoryEntry) -> Iterable[Row]:
         commit = {"table_id": self._table_id, "version": entry.version, "committed_at": entry.committed_at}
-        nothing = dict.fromkeys(FIELDS)
+        empty = dict.fromkeys(FIELDS)
         if entry.restored_to is not None:
-            yield nothing | commit | {"kind": RESTORED, "restored_to": entry.restored_to}
+            yield empty | commit | {"kind": RESTORED, "restored_to": entry.restored_to}
         marker = entry.marker
         if marker is None:
             return
-        told = {
+        facts = {
             "batch_id": marker.batch_id,
             "pipeline": marker.pipeline,
             "table_key": marker.table_key,
@@ -124,7 +127,7 @@ class DeltaMarkers:
             "watermark": json.dumps(marker.watermark.as_dict()) if marker.watermark else None,
         }
         for content_hash in marker.content_hashes:
-            yield nothing | commit | told | {"kind": APPLIED, "content_hash": content_hash}
+            yield empty | commit | facts | {"kind": APPLIED, "content_hash": content_hash}
 
 
 def _batches_of(rows: Iterable[Row]) -> list[Applied]:

@@ -1,17 +1,17 @@
-"""What a Delta table remembers of deletes that change feeds brought, in `<table>/_tallymark`.
+"""Tombstones: the deletes that change feeds brought, kept in Tallymark's own folder inside the table's.
 
-Beside a table in a folder of this machine they are Parquet files, `deletes/*.parquet`, one for each load
-(fact_files.py). Everywhere else they are a Delta table, `tombstones`. Whoever reads, reads both.
+For a table in a local folder they are Parquet files, `deletes/*.parquet`, one for each load. Everywhere else
+they are a Delta table, `tombstones`. Readers read both.
 
 1. Tombstones are written before the load's own commit, with the batch, sequence and fence of its marker.
-   They have no say yet: a crash here leaves rows that nobody reads.
-2. The commit that carries the marker makes them valid. There is no moment in which one counts without the
-   other, and a table that is dropped and made again starts without: its markers are gone.
+   They do not count yet: a crash here leaves rows that nobody reads.
+2. The commit that carries the marker makes them valid: neither ever counts without the other. A table that is
+   dropped and recreated starts without tombstones, since its markers are gone.
 3. `forget` removes what is older than the retention, whether valid or not. A batch that is retried after
    that writes its tombstones again.
 
-A table that the load creates in a catalog has no folder before its first commit; then they are written
-right after it. A process that dies between the two forgets the deletes of that very first batch.
+A table that the load creates in a catalog has no folder before its first commit; its tombstones are written
+right after it. A process that dies between the two loses the deletes of that very first batch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallymark.destinations.lakehouse.fact_files import FactFiles
+from tallymark.destinations.lakehouse.home import TOMBSTONE_FILES, TOMBSTONE_TABLE, Folder, stored_delta
 from tallymark.destinations.lakehouse.marker_copies import COMMIT_COLUMNS
-from tallymark.destinations.lakehouse.markers import DeltaMarkers
+from tallymark.destinations.lakehouse.markers import LakehouseMarkers
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 from tallymark.spark.sql import (
-    beside_data,
-    delta_table,
     exact_timestamp,
     literal_path,
     no_rows,
@@ -44,8 +43,6 @@ from tallymark.spark.sql import (
     set_for_now,
 )
 
-_FORGOTTEN: dict[str, datetime] = {}  # path → before when this process has removed its tombstones
-_DELTA_TABLE, _FILES = "tombstones", "deletes"
 _PREFIX = "_tm_"  # keys of the user's may be called batch_id
 _AS_OF = "_tm_as_of"
 _COLUMNS = "_tm_columns"  # what else the row has, casefolded: where rows of others have more, it has NULL
@@ -62,27 +59,25 @@ _PROPERTIES = {
 }
 
 
-class DeltaTombstones:
-    def __init__(self, spark: SparkSession, location: str | Path):
-        """A Path is a place that this process sees as Spark does."""
+class TombstoneStore:
+    def __init__(self, spark: SparkSession, home: Folder):
         self._spark = spark
-        self._table = beside_data(location, _DELTA_TABLE)
-        self._folder = beside_data(location, _FILES)
-        self._files = (
-            FactFiles(self._folder, "remembered deletes") if isinstance(self._folder, Path) else None
-        )
+        self._table = home.own(TOMBSTONE_TABLE)
+        self._folder = home.own(TOMBSTONE_FILES)
+        local = self._folder.local
+        self._files = None if local is None else FactFiles(local, "remembered deletes")
 
-    def valid(self, wanted: Tombstones, markers: DeltaMarkers) -> DataFrame:
-        """Those of loads that the table holds, not older than the retention. One may be there twice, and
-        several for one key."""
+    def valid(self, wanted: Tombstones, markers: LakehouseMarkers) -> DataFrame:
+        """Those of loads that the table holds, not older than the retention. One may occur twice, and several
+        may have the same key."""
         table, files = self._in_table(wanted), self._in_files(wanted)
         if table is None and not files:
             return no_rows(self._spark, wanted.columns)
         loads = markers.commits().select(*(F.col(name).alias(_PREFIX + name) for name in COMMIT_COLUMNS))
         valid = [_held(rows, wanted, loads) for rows in files]
         if table is not None:
-            # Cut off from the stored table: Spark would throw away every cached frame that reads it as soon
-            # as this load adds to it, labels and all.
+            # Checkpointed: Spark would drop every cached frame that reads the stored table, labels and all,
+            # as soon as this load adds to it.
             valid.append(_held(table, wanted, loads).distinct().localCheckpoint(eager=False))
         return reduce(DataFrame.unionAll, valid)
 
@@ -100,25 +95,20 @@ class DeltaTombstones:
             _join_files(self._files)
             return
         writer = stamped.write.format("delta").mode("append").option("mergeSchema", "true")
-        if delta_table(self._spark, self._table) is None:
+        if stored_delta(self._spark, self._table) is None:
             writer = writer.options(**_PROPERTIES)
-        writer.save(str(self._table))
+        writer.save(self._table.url)
 
     def forget(self, before: datetime) -> None:
-        """Once for each moment that a process meets (plans round them): looking costs more than keeping a few
-        too many."""
-        if _FORGOTTEN.get(str(self._table)) == before:
-            return
-        _FORGOTTEN[str(self._table)] = before
         if self._files is not None:
             _forget_in_files(self._files, before)
-        stored = delta_table(self._spark, self._table)
+        stored = stored_delta(self._spark, self._table)
         old = f"{_AS_OF} < {exact_timestamp(before)}"
         if stored is not None and stored.where(old).limit(1).collect():
-            self._spark.sql(f"DELETE FROM delta.{quoted(str(self._table))} WHERE {old}").collect()
+            self._spark.sql(f"DELETE FROM delta.{quoted(self._table.url)} WHERE {old}").collect()
 
     def _in_table(self, wanted: Tombstones) -> DataFrame | None:
-        stored = delta_table(self._spark, self._table)
+        stored = stored_delta(self._spark, self._table)
         if stored is None or _COLUMNS not in stored.columns or not _has(stored.columns, wanted):
             return None
         return stored.where(_is_whole(wanted))
@@ -135,13 +125,13 @@ class DeltaTombstones:
         return frames
 
     def _in_files_elsewhere(self, wanted: Tombstones) -> list[DataFrame]:
-        """Of a table that was reached as a folder before. Spark reads narrower types as the wanted ones, and
-        NULL for what a file lacks."""
+        """Of a table that was loaded as a local folder before. Spark reads narrower types as the wanted ones,
+        and NULL for columns that a file lacks."""
         fields = {c.name: c.type for c in wanted.columns} | _STAMPS | {_COLUMNS: "array<string>"}
         schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in fields.items())
         try:
-            stored = self._spark.read.schema(schema).parquet(literal_path(self._folder))
-            stored.columns  # noqa: B018 (Spark Connect looks only here)
+            stored = self._spark.read.schema(schema).parquet(literal_path(self._folder.url))
+            stored.columns  # noqa: B018 (Spark Connect reads the files only here)
         except AnalysisException:
             return []
         return [stored.where(_is_whole(wanted))]
@@ -150,7 +140,7 @@ class DeltaTombstones:
         """Spark writes, since a batch may delete more rows than this process could hold."""
         folder = files.unfinished()
         try:
-            # Spark's own default is a type that others read as a time without a zone.
+            # Other readers take Spark's default type for a time without a zone.
             with set_for_now(self._spark, {_TIMES: "TIMESTAMP_MICROS"}):
                 rows.write.option("compression", "snappy").parquet(str(folder))
             for part in folder.glob("part-*.parquet"):
@@ -172,7 +162,7 @@ def _names(names: Iterable[str]) -> Column:
 
 
 def _is_whole(wanted: Tombstones) -> Column:
-    """Of a row: a key that it lacks is not the NULL of a truncate."""
+    """Whether a row has all key columns: one that it lacks is not the NULL of a truncate."""
     return F.size(F.array_except(_names(c.name for c in wanted.columns), F.col(_COLUMNS))) == 0
 
 

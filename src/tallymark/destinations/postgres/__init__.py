@@ -19,7 +19,7 @@ from tallymark.destinations.declaration import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
 DRIVER = Driver("PostgreSQL", module="psycopg", extra="postgres")
 CAPABILITIES = Capabilities(
@@ -29,6 +29,7 @@ CAPABILITIES = Capabilities(
     sees_foreign_commits=False,
     locks_while_loading=True,
     views=YES,
+    takes_arrow=True,
 )
 
 
@@ -39,11 +40,13 @@ class PostgresDestinationConfig(DestinationOptions):
     url: str = Field(min_length=1, description="postgres only: postgresql://user:${PGPASSWORD}@host/db")
 
 
-def _open(options: PostgresDestinationConfig, _: Callable[[], SparkSession], __: Resolve) -> SqlDestination:
+def _open(
+    options: PostgresDestinationConfig, _: Callable[[], SparkSession], __: Resolve
+) -> WarehouseDestination:
     from tallymark.destinations.postgres.engine import PostgresEngine
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
-    return SqlDestination(PostgresEngine(options.url))
+    return WarehouseDestination(PostgresEngine(options.url))
 
 
 KIND = DestinationKind(

@@ -18,7 +18,7 @@ from tallymark.destinations.declaration import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
 CAPABILITIES = Capabilities(
     "sqlite",
@@ -27,6 +27,7 @@ CAPABILITIES = Capabilities(
     sees_foreign_commits=False,
     locks_while_loading=True,
     views=YES,
+    takes_arrow=True,
 )
 
 
@@ -39,11 +40,11 @@ class SqliteDestinationConfig(DestinationOptions):
 
 def _open(
     options: SqliteDestinationConfig, _: Callable[[], SparkSession], resolve: Resolve
-) -> SqlDestination:
+) -> WarehouseDestination:
     from tallymark.destinations.sqlite.engine import SqliteEngine
-    from tallymark.destinations.warehouse.destination import SqlDestination
+    from tallymark.destinations.warehouse.destination import WarehouseDestination
 
-    return SqlDestination(SqliteEngine(resolve(options.path)))
+    return WarehouseDestination(SqliteEngine(resolve(options.path)))
 
 
 def _location(options: SqliteDestinationConfig, resolve: Resolve) -> str:

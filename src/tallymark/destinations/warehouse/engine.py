@@ -1,7 +1,7 @@
-"""What one SQL engine must say of itself, so that `sql_destination` can load into it.
+"""What a database engine implements to become a destination.
 
 An engine knows its names, its types and its errors. A session is one connection with at most one transaction:
-nothing in it is durable before `commit`, and leaving it gives everything up that was not committed.
+nothing in it is durable before `commit`, and leaving it gives up everything that was not committed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tallymark.destinations.declaration import Capabilities
+from tallymark.errors import Unsupported
 from tallymark.model.table import Column
 
 Row = tuple[object, ...]
@@ -221,3 +222,20 @@ def coerced_values(engine: Engine, columns: Sequence[NativeColumn], relation: st
     return ", ".join(
         f"{engine.coerced(f'{relation}.{quoted(c.name)}', c.native)} AS {quoted(c.name)}" for c in columns
     )
+
+
+def located(engine: Engine, table: str) -> Name:
+    """Raises Unsupported for a name that the engine would cut off."""
+    name = engine.locate(table)
+    for part in (name.schema, name.table):
+        refuse_long_name(engine, part or "", "table")
+    return name
+
+
+def refuse_long_name(engine: Engine, name: str, kind: str) -> None:
+    if len(name.encode()) > engine.longest_name:
+        raise Unsupported(
+            f"{kind} {name}: the name is longer than {engine.longest_name} bytes, "
+            f"which {engine.capabilities.name} would cut off",
+            hint="choose a shorter name",
+        )

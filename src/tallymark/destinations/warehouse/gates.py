@@ -26,7 +26,7 @@ from tallymark.model.gate import AFTER, MOST_SAMPLES, Gate, GateResult, QueryChe
 
 
 @dataclass(frozen=True)
-class SqlGates:
+class GateQueries:
     work: Work
     relation: Name  # the table as it will be
 
@@ -84,7 +84,7 @@ class SqlGates:
             return translated(engine, written, {AFTER: table}, for_view=False)
         except ValueError as error:
             raise ConfigError(
-                f"{gate.rule}: cannot be said in the SQL of {engine.capabilities.name}: {error}",
+                f"{gate.rule}: cannot be translated to {engine.capabilities.name}: {error}",
                 hint="write it with what Spark and this database both have, then run `tallymark plan`",
             ) from error
 

@@ -10,12 +10,12 @@ from tallymark.destinations.contract import DuplicatesFound
 from tallymark.destinations.warehouse.engine import Name, NativeColumn, RowAddress, quoted, quoted_list
 from tallymark.destinations.warehouse.work import (
     ADDRESS,
-    BURIED_AT,
+    DELETED_AT,
     DUPLICATES,
     LABELS,
-    NEAR,
     NO_ROWS,
     OLD_TOMBSTONES,
+    PRUNED,
     STAGED,
     SURVIVORS,
     Matching,
@@ -71,7 +71,7 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         _offer_tombstones(work, merge.tombstones)
     duplicates, taken = _find_duplicates(work, merge) if merge.duplicates.whole_table else (None, 0)
     survivors = merge.duplicates.survivors if duplicates else None
-    current = _near(work, merge) if survivors is None else work.current
+    current = _pruned(work, merge) if survivors is None else work.current
     seen = _label(work, merge, survivors, current)
     if seen.from_batch > total and duplicates is None:
         # A key that the table holds twice matches twice.
@@ -94,17 +94,17 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
     return Effect(counts, _rows_for_guard(work), duplicates, taken, seen.address)
 
 
-def _near(work: Work, merge: Merge) -> Name:
-    """A copy of the rows that the queries look at, where that saves the engine an index of all rows."""
+def _pruned(work: Work, merge: Merge) -> Name:
+    """A copy of the rows that the queries read, where that saves the engine an index of all rows."""
     if not work.engine.joins_by_index or not merge.within or work.relation is None or work.counts_as_empty:
         return work.current
-    work.session.temporary(NEAR, work.relation.columns)
+    work.session.temporary(PRUNED, work.relation.columns)
     names = quoted_list([column.name for column in work.relation.columns])
     found = Matching(work, STAGED, merge.within).ordinary("t")
     work.session.execute(
-        f"INSERT INTO {quoted(NEAR)} ({names}) SELECT {names} FROM {work.name.sql} AS t WHERE {found}"
+        f"INSERT INTO {quoted(PRUNED)} ({names}) SELECT {names} FROM {work.name.sql} AS t WHERE {found}"
     )
-    return Name(None, NEAR, NEAR)
+    return Name(None, PRUNED, PRUNED)
 
 
 @dataclass(frozen=True)
@@ -218,17 +218,17 @@ def _has_no_reason(work: Work, refusal: Refusal, seen: _Labels) -> bool:
 
 
 def _offer_tombstones(work: Work, tombstones: Tombstones) -> None:
-    """What still has a say of the deletes that earlier loads applied, as a table of this session."""
+    """The tombstones that still count, as a temporary table."""
     columns = [work.native(column) for column in tombstones.columns]
     work.session.temporary(OLD_TOMBSTONES, columns)
-    graveyard = work.graveyard(tombstones)
-    if work.is_first_load or work.session.relation(graveyard) is None:
+    table = work.tombstone_table(tombstones)
+    if work.is_first_load or work.session.relation(table) is None:
         return
     names = quoted_list([column.name for column in columns])
     since = work.engine.moment(tombstones.forget_before).sql(dialect=work.engine.dialect)
     work.session.execute(
-        f"INSERT INTO {quoted(OLD_TOMBSTONES)} ({names}) SELECT {names} FROM {graveyard.sql} "
-        f"WHERE {quoted(BURIED_AT)} >= {since}"
+        f"INSERT INTO {quoted(OLD_TOMBSTONES)} ({names}) SELECT {names} FROM {table.sql} "
+        f"WHERE {quoted(DELETED_AT)} >= {since}"
     )
 
 

@@ -43,7 +43,7 @@ class Last:
 
 
 @dataclass(frozen=True)
-class SqlMarkers:
+class MarkerTables:
     session: Session
     name: Name  # of the loaded table
     table_id: str

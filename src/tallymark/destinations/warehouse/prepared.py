@@ -14,19 +14,17 @@ The phases of `commit`, all in the transaction that computed the labels:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, Way
-from tallymark.destinations.warehouse.after import rows_after
+from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, WriteMethod
 from tallymark.destinations.warehouse.engine import quoted, quoted_list
-from tallymark.destinations.warehouse.gates import SqlGates, after_relation
+from tallymark.destinations.warehouse.gates import GateQueries, after_relation
 from tallymark.destinations.warehouse.labels import Effect
-from tallymark.destinations.warehouse.markers import SqlMarkers
-from tallymark.destinations.warehouse.ways import choose_way
+from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.destinations.warehouse.work import (
     ADDRESS,
-    BURIED_AT,
+    DELETED_AT,
     DUPLICATES,
     LABELS,
     STAGED,
@@ -45,6 +43,7 @@ from tallymark.model.plan import (
     ChangeType,
     Label,
     Merge,
+    Plan,
     ReplaceSlices,
     ReplaceTable,
     Tombstones,
@@ -52,14 +51,23 @@ from tallymark.model.plan import (
 from tallymark.model.receipt import Counts
 
 _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
+_BROUGHT = (Label.INSERT, Label.UPDATE, Label.CLOSE)
+_REPLACED = (Label.UPDATE, Label.CLOSE, Label.DELETE)
+_APPEND = WriteMethod("append", "every row is added")
+_OVERWRITE = WriteMethod("overwrite", "the whole table is replaced")
+_REPLACE = WriteMethod("replace", "whole slices of the table are replaced")
+_SKIP = WriteMethod("skip", "no row changes, so only the marker is written")
+_MERGE = WriteMethod("merge", "rows are deleted, updated and inserted by their labels")
 
 
-@dataclass(frozen=True)
-class SqlPrepared:
+@dataclass
+class WarehouseLoad:
+    """A prepared load (`contract.PreparedLoad`)."""
+
     work: Work
     effect: Effect
     for_commit: bool = True
-    _effects: list[Way] = field(default_factory=list)  # how the effect was applied, once it is
+    _is_applied: bool = False  # phases 2 to 4 are done
 
     @property
     def counts(self) -> Counts:
@@ -74,8 +82,8 @@ class SqlPrepared:
         return self.effect.duplicates
 
     @property
-    def way(self) -> Way:
-        return choose_way(self.work.plan, self.counts)
+    def method(self) -> WriteMethod:
+        return _method(self.work.plan, self.counts)
 
     def sql(self) -> str:
         match self.work.plan.shape:
@@ -95,28 +103,28 @@ class SqlPrepared:
     def check(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
         if self.for_commit:
             self._take_effect()
-            return SqlGates(self.work, self.work.name).results(gates)
-        relation = after_relation(self.work, rows_after(self.work, self.effect))
-        return SqlGates(self.work, relation).results(gates)
+            return GateQueries(self.work, self.work.name).results(gates)
+        relation = after_relation(self.work, _rows_after(self.work, self.effect))
+        return GateQueries(self.work, relation).results(gates)
 
     def commit(self, marker: Marker) -> Commit:
         work = self.work
         if work.relation is not None:
-            SqlMarkers(work.session, work.name, work.relation.table_id).refuse_late(work.plan.table, marker)
+            MarkerTables(work.session, work.name, work.relation.table_id).refuse_late(work.plan.table, marker)
         self._take_effect()
-        self._bury()
+        self._write_tombstones()
         made = work.session.relation(work.name)
-        committed_at = SqlMarkers(work.session, work.name, made.table_id if made else "").write(marker)
+        committed_at = MarkerTables(work.session, work.name, made.table_id if made else "").write(marker)
         work.session.commit()
-        return Commit(str(marker.sequence), committed_at, self.way.name)
+        return Commit(str(marker.sequence), committed_at, self.method.name)
 
     def _take_effect(self) -> None:
         """Phases 2 to 4, once. Nothing of it is durable before the marker is."""
-        if not self._effects:
+        if not self._is_applied:
             self._change_schema()
             self._repair()
             self._apply()
-            self._effects.append(self.way)
+            self._is_applied = True
 
     def _change_schema(self) -> None:
         work = self.work
@@ -125,7 +133,7 @@ class SqlPrepared:
                 work.session.execute(f"CREATE SCHEMA IF NOT EXISTS {work.name.schema_sql}")
             columns = ", ".join(f"{quoted(c.name)} {c.native}" for c in work.written)
             work.session.execute(f"CREATE TABLE {work.name.sql} ({columns})")
-            SqlMarkers(work.session, work.name, "").forget()
+            MarkerTables(work.session, work.name, "").forget()
             return
         for change in work.plan.schema_changes:
             match change:
@@ -239,10 +247,10 @@ class SqlPrepared:
                 facts={"expected": expected, "changed": done},
             )
 
-    def _bury(self) -> None:
+    def _write_tombstones(self) -> None:
         shape = self.work.plan.shape
         if isinstance(shape, Merge) and shape.tombstones is not None:
-            bury(self.work, shape.tombstones)
+            write_tombstones(self.work, shape.tombstones)
 
     def _merged(self, label: Label, match: tuple[str, ...], limit: int) -> list[SampleRow]:
         work = self.work
@@ -275,22 +283,80 @@ class SqlPrepared:
         return [dict(zip([c.name for c in columns], row, strict=True)) for row in rows]
 
 
-def bury(work: Work, tombstones: Tombstones) -> None:
-    """Adds what this batch deletes and forgets what is too old to matter. Those of a
-    former table of this name do not count."""
-    graveyard = work.graveyard(tombstones).sql
+def _method(plan: Plan, counts: Counts) -> WriteMethod:
+    match plan.shape:
+        case Append():
+            return _APPEND
+        case ReplaceTable() | Merge(anew=True):
+            return _OVERWRITE
+        case ReplaceSlices():
+            return _REPLACE
+        case Merge():
+            return _SKIP if counts.changes == 0 else _MERGE
+
+
+def _rows_after(work: Work, effect: Effect) -> str:
+    """The rows that the table would hold after the load, as a query: for a plan, which changes nothing. A
+    load applies its effect first and reads the table itself; the conformance suite holds both to the same."""
+    return " UNION ALL ".join(_parts(work, effect))
+
+
+def _parts(work: Work, effect: Effect) -> Iterator[str]:
+    brought = f"SELECT {work.written_values} FROM {quoted(STAGED)}"
+    match work.plan.shape:
+        case Append():
+            yield from _staying(work)
+            yield brought
+        case ReplaceTable():
+            yield brought
+        case ReplaceSlices(columns=columns):
+            yield from _staying(work, Matching(work, STAGED, columns))
+            yield brought
+        case Merge(match=match, anew=anew):
+            replaced = Matching(work, LABELS, match, _labelled(*_REPLACED))
+            names = quoted_list([c.name for c in work.written])
+            if anew:
+                pass
+            elif effect.duplicates is None:
+                yield from _staying(work, replaced)
+            else:
+                yield from _staying(work, replaced, Matching(work, DUPLICATES, match))
+                yield _rows(work, quoted(SURVIVORS), replaced)
+            yield f"SELECT {names} FROM {quoted(LABELS)} AS o WHERE {_labelled(*_BROUGHT)}"
+
+
+def _staying(work: Work, *going: Matching) -> Iterator[str]:
+    if work.relation is not None:
+        yield _rows(work, work.name.sql, *going)
+
+
+def _rows(work: Work, table: str, *going: Matching) -> str:
+    """A NULL in the table's columns makes a condition neither true nor false: such a row stays."""
+    held = {column.name for column in work.held}
+    values = ", ".join(
+        f"t.{quoted(c.name)}" if c.name in held else work.engine.coerced("NULL", c.native)
+        for c in work.written
+    )
+    stays = [f"({condition}) IS NOT TRUE" for matching in going for condition in matching.conditions("t")]
+    return f"SELECT {values} FROM {table} AS t WHERE {' AND '.join(stays) or 'TRUE'}"
+
+
+def write_tombstones(work: Work, tombstones: Tombstones) -> None:
+    """Adds what this batch deletes and removes what is too old to matter. Tombstones of an earlier table of
+    this name do not count."""
+    table = work.tombstone_table(tombstones).sql
     if work.is_first_load:
-        work.session.execute(f"DROP TABLE IF EXISTS {graveyard}")
-    columns = work.buried(tombstones)
+        work.session.execute(f"DROP TABLE IF EXISTS {table}")
+    columns = work.tombstone_columns(tombstones)
     defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
-    work.session.execute(f"CREATE TABLE IF NOT EXISTS {graveyard} ({defined})")
+    work.session.execute(f"CREATE TABLE IF NOT EXISTS {table} ({defined})")
     dialect = work.engine.dialect
     now = work.engine.moment(work.plan.as_of).sql(dialect=dialect)
     before = work.engine.moment(tombstones.forget_before).sql(dialect=dialect)
-    work.session.execute(f"DELETE FROM {graveyard} WHERE {quoted(BURIED_AT)} < {before}")
+    work.session.execute(f"DELETE FROM {table} WHERE {quoted(DELETED_AT)} < {before}")
     values = ", ".join(work.engine.coerced(f"q.{quoted(c.name)}", c.native) for c in columns[:-1])
     work.session.execute(
-        f"INSERT INTO {graveyard} ({quoted_list([c.name for c in columns])}) "
+        f"INSERT INTO {table} ({quoted_list([c.name for c in columns])}) "
         f"SELECT {values}, {now} FROM ({work.query(tombstones.new)}) AS q"
     )
 

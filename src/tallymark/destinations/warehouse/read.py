@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Session
-from tallymark.destinations.warehouse.markers import SqlMarkers
+from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def input_version(session: Session, table: str, name: Name) -> str | None:
 
 
 @contextmanager
-def relation(
+def exported_rows(
     engine: Engine, table: str, name: Name, version: str, spark: SparkSession
 ) -> Iterator[DataFrame]:
     with _temporary_folder() as folder:
@@ -66,7 +66,7 @@ def _version(session: Session, name: Name, found: Relation) -> str:
     if found.is_view:
         return f"view-{_digest(found.columns, session.fingerprint(name, found.columns))}"
     columns = [(column.name, column.native) for column in found.columns]
-    markers = SqlMarkers(session, name, found.table_id)
+    markers = MarkerTables(session, name, found.table_id)
     last = markers.last()
     if last.sequence == 0:
         return f"rows-{_digest(columns, session.fingerprint(name, found.columns))}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tallymark.destinations.contract import ArrowRows, Incoming, SparkRows
 from tallymark.model.plan import POSITION, TECHNICAL_COLUMNS, Plan
 from tallymark.model.sql_text import quoted
 from tallymark.model.table import JSON_TYPE, Column
@@ -23,6 +24,16 @@ def staged_columns(plan: Plan) -> tuple[Column, ...]:
     return (*plan.given, *POSITION)
 
 
+def rows_to_stage(plan: Plan, incoming: Incoming) -> tuple[int, Iterator[pa.Table]]:
+    """How many rows, and the rows in the columns and types of the temporary table."""
+    match incoming:
+        case ArrowRows(tables, count):
+            return count, (_staged_table(plan, table) for table in tables)
+        case SparkRows(frame, count):
+            total = frame.count() if count is None else count
+            return total, arrow_tables(staged_frame(plan, frame), total)
+
+
 def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:
     """The batch under the table's names and in the plan's types."""
     by_name = {field.name.casefold(): field for field in incoming.schema.fields}
@@ -35,7 +46,7 @@ def staged_frame(plan: Plan, incoming: DataFrame) -> DataFrame:
     return incoming.selectExpr(*selected)
 
 
-def staged_table(plan: Plan, rows: pa.Table) -> pa.Table:
+def _staged_table(plan: Plan, rows: pa.Table) -> pa.Table:
     """The same of rows that are in the plan's types already."""
     spelling = {name.casefold(): name for name in rows.column_names}
     names = [column.name for column in staged_columns(plan)]

@@ -14,30 +14,29 @@ The phases of `make`, all in one transaction:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tallymark.destinations.contract import Commit, ViewPlan, ViewQuery
-from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Session
-from tallymark.destinations.warehouse.markers import SqlMarkers
+from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Session, located
+from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.destinations.warehouse.translate import ReadTable, translated
 from tallymark.errors import DestinationError, NotATable, TableMoved, Unsupported
 from tallymark.model.marker import Marker
 
-WAY = "view"
+METHOD = "view"
 
 
 @dataclass(frozen=True)
-class SqlViews:
+class DatabaseViews:
     engine: Engine
-    named: Callable[[str], Name]  # raises Unsupported for a name that the engine would cut off
 
     def plan(self, table: str, query: ViewQuery) -> ViewPlan:
         with self.engine.session(writes=False) as session:
             return self._planned(session, table, query)
 
     def make(self, plan: ViewPlan, marker: Marker) -> Commit:
-        name = self.named(plan.table)
+        name = located(self.engine, plan.table)
         with self.engine.session(writes=True) as session:
             # By its name: a lock on the view itself would take hold of the tables that it reads.
             session.begin(name, exists=False, lock=True)
@@ -45,17 +44,17 @@ class SqlViews:
                 raise TableMoved(f"{plan.table}: the view or what it reads has changed; nothing was written")
             standing = session.relation(name)
             if standing is not None:
-                SqlMarkers(session, name, standing.table_id).refuse_late(plan.table, marker)
+                MarkerTables(session, name, standing.table_id).refuse_late(plan.table, marker)
             self._replace(session, name, plan)
             made = session.relation(name)
-            markers = SqlMarkers(session, name, made.table_id if made else "")
+            markers = MarkerTables(session, name, made.table_id if made else "")
             markers.forget()  # of what the view said before: it is no proof of what it says now
             committed_at = markers.write(marker)
             session.commit()
-        return Commit(str(marker.sequence), committed_at, WAY)
+        return Commit(str(marker.sequence), committed_at, METHOD)
 
     def _planned(self, session: Session, table: str, query: ViewQuery) -> ViewPlan:
-        name = self.named(table)
+        name = located(self.engine, table)
         standing = session.relation(name)
         if standing is not None:
             _refuse_not_ours(session, table, name, standing)
@@ -69,20 +68,20 @@ class SqlViews:
         plan = ViewPlan(table, query, name.sql, replaces=standing is not None)
         if len(there) < len(inputs):
             return replace(plan, missing=tuple(sorted(inputs.keys() - there.keys())))
-        return replace(plan, sql=self._said(query, there))
+        return replace(plan, sql=self._translated(query, there))
 
-    def _said(self, query: ViewQuery, inputs: Mapping[str, ReadTable]) -> str:
+    def _translated(self, query: ViewQuery, inputs: Mapping[str, ReadTable]) -> str:
         try:
             return translated(self.engine, query.sql, inputs, for_view=True)
         except ValueError as error:
             place = self.engine.capabilities.name
             raise Unsupported(
-                f"{query.file}: the view cannot be said in the SQL of {place}: {error}",
+                f"{query.file}: the view cannot be translated to {place}: {error}",
                 hint="write it otherwise (see docs/how-to/transform.md), or set materialized: table",
             ) from error
 
     def _input(self, session: Session, table: str) -> ReadTable | None:
-        name = self.named(table)
+        name = located(self.engine, table)
         found = session.relation(name)
         if found is None:
             return None
@@ -115,7 +114,7 @@ def _refuse_not_ours(session: Session, table: str, name: Name, standing: Relatio
         )
     if not standing.is_view:
         raise NotATable(f"{table}: {standing.obstacle}", hint="choose another `table`")
-    if SqlMarkers(session, name, standing.table_id).last().sequence == 0:
+    if MarkerTables(session, name, standing.table_id).last().sequence == 0:
         raise NotATable(
             f"{table}: is a view that Tallymark did not make, or that somebody has changed since",
             hint="choose another `table`; or, if nobody needs that view, drop it and run again",

@@ -1,4 +1,4 @@
-"""One load at work in one session: the names of its temporary tables, and its queries in the engine's SQL."""
+"""One load in one session: its temporary tables, and the plan's queries in the engine's SQL."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from tallymark.model.table import Column
 STAGED = "_tm_incoming"
 LABELS = "_tm_labels"
 NO_ROWS = "_tm_no_rows"
-NEAR = "_tm_near"
+PRUNED = "_tm_pruned"
 OLD_TOMBSTONES = "_tm_tombstones"
 DUPLICATES = "_tm_duplicates"
 SURVIVORS = "_tm_survivors"
 
-BURIED_AT = "_tm_as_of"
+DELETED_AT = "_tm_as_of"
 ADDRESS = "_tm_address"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Work:
     engine: Engine
     session: Session
@@ -56,7 +56,7 @@ class Work:
 
     @property
     def is_first_load(self) -> bool:
-        """Whatever is remembered under this name is of another table."""
+        """Tombstones under this name belong to an earlier table."""
         return self.plan.current is None or self.plan.current.version == "0"
 
     def native(self, column: Column) -> NativeColumn:
@@ -168,14 +168,14 @@ class Work:
             f"{left}.{quoted(name)} {self.engine.null_safe} {right}.{quoted(name)}" for name in names
         )
 
-    def graveyard(self, tombstones: Tombstones) -> Name:
-        """The table of tombstones. Other columns mean other tombstones, so they are part of the name; it is
-        short, since a table's own name may be as long as the engine allows."""
+    def tombstone_table(self, tombstones: Tombstones) -> Name:
+        """Other columns mean other tombstones, so the columns are part of the name. It is short, since a
+        table's own name may be as long as the engine allows."""
         identity = "\n".join([self.name.key, *(f"{c.name.casefold()} {c.type}" for c in tombstones.columns)])
         return self.name.beside(f"_tallymark_tombstones_{sha256(identity.encode()).hexdigest()[:16]}")
 
-    def buried(self, tombstones: Tombstones) -> list[NativeColumn]:
-        moment = NativeColumn(BURIED_AT, self.engine.native_type("timestamp"), "timestamp")
+    def tombstone_columns(self, tombstones: Tombstones) -> list[NativeColumn]:
+        moment = NativeColumn(DELETED_AT, self.engine.native_type("timestamp"), "timestamp")
         return [*(self.native(column) for column in tombstones.columns), moment]
 
 

@@ -32,9 +32,8 @@ class Inputs:
     def table(self, name: str) -> DataFrame:
         if name not in self.pin.tables:
             raise _undeclared("ref", name)
-        destination, table = self.job.open_input(name)
-        version = self.pin.tables[name]
-        return self._once(f"ref {name}", lambda: destination.relation(table, version, self.job.spark))
+        table, version = self.job.open_input(name), self.pin.tables[name]
+        return self._once(f"ref {name}", lambda: table.read(version, self.job.spark))
 
     def zone(self, name: str) -> DataFrame:
         if name not in self.pin.zones:
@@ -46,11 +45,11 @@ class Inputs:
 
     def this(self) -> DataFrame | None:
         """The pipeline's own table as it is before this load."""
-        destination, table = self.job.destination, self.job.task.table
-        version = destination.input_version(table)
+        target = self.job.target
+        version = target.input_version()
         if version is None:
             return None
-        return self._once("this", lambda: destination.relation(table, version, self.job.spark))
+        return self._once("this", lambda: target.read(version, self.job.spark))
 
     def _once(self, key: str, read: Callable[[], AbstractContextManager[DataFrame]]) -> DataFrame:
         if key not in self.frames:

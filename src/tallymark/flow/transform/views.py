@@ -102,7 +102,7 @@ def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], Non
         version=commit.version,
         sequence=batch.sequence,
         committed_at=commit.committed_at,
-        way=commit.way,
+        way=commit.method,
         seconds=time.monotonic() - started,
     )
 

@@ -1,26 +1,23 @@
-"""The commits of one Delta table, asked for as rarely as possible: what was read once is kept, and read on
-only when the table has moved.
-"""
+"""The commits of one Delta table. What was read once is kept; only what came after it is read again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Row, SparkSession
-
+from tallymark.destinations.lakehouse.history import HeldVersions, HistoryEntry, aware
 from tallymark.model.marker import Marker
-from tallymark.spark.sql import condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
 
 _FEW_COMMITS = 4
 _MOST_KEPT = 500
 _LONGEST_LOOK_BACK = 64
-_NO_END = 2**62
 
-# These leave every row as it is.
+# Operations that leave every row as it is.
 _MAINTENANCE = {
     "OPTIMIZE",
     "VACUUM START",
@@ -36,46 +33,32 @@ _MAINTENANCE = {
 }
 
 
-@dataclass(frozen=True)
-class HistoryEntry:
-    """One commit of the Delta log, as far as loads are concerned."""
+class CommitReader(Protocol):
+    """Reads the commits of one table, as its log has them now."""
 
-    version: int
-    committed_at: datetime
-    operation: str
-    metrics: dict[str, str]
-    marker: Marker | None
-    restored_to: int | None
-    read_version: int | None  # the version that the writer had seen
-
-
-class Commits(Protocol):
-    """Of one table, as its log has them now."""
-
-    def may_be_there(self) -> bool:
-        """False: there is no table."""
+    def maybe_exists(self) -> bool:
+        """False only if there is certainly no table."""
 
     def newest(self, limit: int) -> list[HistoryEntry]:
-        """Newest first. As many as are asked for, unless the log holds no more. Raises Spark's own errors, as
-        when there is no table."""
+        """Newest first; fewer than `limit` only if the log holds no more. Raises Spark's own errors, such as
+        for a table that does not exist."""
 
-    def may_go_on(self, version: int) -> bool:
-        """Whether there are commits after this one. Certain only when it says no."""
+    def maybe_newer_than(self, version: int) -> bool:
+        """False only if there is certainly no later commit."""
 
 
 class DeltaHistory:
-    def __init__(self, commits: Commits):
+    def __init__(self, commits: CommitReader):
         self._commits = commits
         self._entries: list[HistoryEntry] = []  # without gaps, oldest first, ends with the last one seen
-        self._reaches_back = False  # the log holds nothing older than the first of them
-        self.remade = False  # another table is in the place of the one that was read before
+        self._is_complete = False  # the log holds nothing older than the first of them
+        self.recreated = False  # another table is in the place of the one that was read before
 
-    def look(self) -> int | None:
-        """The table's latest version now. Raises Spark's own errors, unless it is certain without Spark that
-        there is no table."""
-        if not self._entries and not self._commits.may_be_there():
+    def latest_version(self) -> int | None:
+        """The table's latest version now; None if there is certainly no table. Raises Spark's own errors."""
+        if not self._entries and not self._commits.maybe_exists():
             return None
-        if not self._entries or self._commits.may_go_on(self._entries[-1].version):
+        if not self._entries or self._commits.maybe_newer_than(self._entries[-1].version):
             self.read()
         return self._entries[-1].version if self._entries else None
 
@@ -87,19 +70,20 @@ class DeltaHistory:
             self._entries = entries
             return
         same = next((entry for entry in entries if entry.version == known.version), None)
-        self.remade = same is None or not _same_commit(same, known)
-        if not self.remade:
+        self.recreated = same is None or not _same_commit(same, known)
+        if not self.recreated:
             entries = self._entries + [entry for entry in entries if entry.version > known.version]
         self._entries = entries[-_MOST_KEPT:]
-        self._reaches_back = self._reaches_back and len(entries) <= _MOST_KEPT
+        self._is_complete = self._is_complete and len(entries) <= _MOST_KEPT
 
     def holding(self, content_hashes: Collection[str]) -> Marker | None:
         """One of the loads seen that brought any of these contents and was not undone."""
         wanted = set(content_hashes)
         restores = [(e.version, e.restored_to) for e in self._entries if e.restored_to is not None]
+        held = HeldVersions.after_restores(restores)
         for entry in self._entries:
             marker = entry.marker
-            if marker and not wanted.isdisjoint(marker.content_hashes) and is_held(entry.version, restores):
+            if marker and not wanted.isdisjoint(marker.content_hashes) and entry.version in held:
                 return marker
         return None
 
@@ -109,7 +93,7 @@ class DeltaHistory:
 
     def after(self, version: int) -> list[HistoryEntry]:
         """Commits after `version` up to the last one seen, oldest first."""
-        if self._entries and self._entries[0].version > version + 1 and not self._reaches_back:
+        if self._entries and self._entries[0].version > version + 1 and not self._is_complete:
             seen = self._entries[-1].version
             entries = self._newest(2 * _FEW_COMMITS, version + 1)
             self._entries = [entry for entry in entries if entry.version <= seen]
@@ -119,7 +103,7 @@ class DeltaHistory:
         """What the last load left unique, unless somebody else may have changed rows since."""
         limit = len(self._entries)
         while self._entries and all(entry.operation in _MAINTENANCE for entry in self._entries):
-            if self._reaches_back or limit > _LONGEST_LOOK_BACK:
+            if self._is_complete or limit > _LONGEST_LOOK_BACK:
                 return ()
             limit *= 2
             self.after(max(-1, self._entries[-1].version - limit))
@@ -132,33 +116,36 @@ class DeltaHistory:
             entries = self._commits.newest(limit)
             whole = len(entries) < limit or entries[-1].version == 0
             if down_to is None or whole or entries[-1].version <= down_to:
-                self._reaches_back = self._reaches_back or whole
+                self._is_complete = self._is_complete or whole
                 return entries[::-1]
             limit = max(2 * limit, entries[0].version - down_to + 1)
 
 
 @dataclass(frozen=True)
 class SparkCommits:
-    """DESCRIBE HISTORY runs a Spark job, while asking for a version that does not exist yet is answered from
-    a listing of the log."""
+    """DESCRIBE HISTORY runs a Spark job. Asking for a version that does not exist yet only lists the log."""
 
     spark: SparkSession
     table_sql: str
 
-    def may_be_there(self) -> bool:
+    def maybe_exists(self) -> bool:
         return True
 
     def newest(self, limit: int) -> list[HistoryEntry]:
         rows = self.spark.sql(f"DESCRIBE HISTORY {self.table_sql} LIMIT {limit}").collect()
         return [self._with_restored_version(_entry(row), row) for row in rows]
 
-    def may_go_on(self, version: int) -> bool:
+    def maybe_newer_than(self, version: int) -> bool:
+        from pyspark.errors import AnalysisException
+
+        from tallymark.spark.sql import condition
+
         try:
             self.spark.sql(f"SELECT * FROM {self.table_sql} VERSION AS OF {version + 1}").schema  # noqa: B018
         except AnalysisException as error:
             latest = (error.getMessageParameters() or {}).get("latest")
             return condition(error) != "DELTA_VERSION_NOT_FOUND" or latest != str(version)
-        except Exception:  # whatever it is: reading the history tells
+        except Exception:  # reading the history will tell
             return True
         return True
 
@@ -192,23 +179,3 @@ def _same_commit(one: HistoryEntry, other: HistoryEntry) -> bool:
     """Delta moves equal file times apart by milliseconds, depending on how much of the log it reads."""
     apart = abs((one.committed_at - other.committed_at).total_seconds())
     return apart < 1 and (one.operation, one.marker) == (other.operation, other.marker)
-
-
-def held_versions(restores: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """From which to which version the commits make up the table as it is now, given (version of a RESTORE,
-    version that it went to). A RESTORE can also bring back what an earlier one took."""
-    ranges, last = [], _NO_END
-    for restore, restored_to in sorted(set(restores), reverse=True):
-        if restore <= last:
-            ranges.append((restore, last))
-            last = restored_to
-    return [*ranges, (0, last)]
-
-
-def is_held(version: int, restores: Iterable[tuple[int, int]]) -> bool:
-    return any(first <= version <= last for first, last in held_versions(restores))
-
-
-def aware(moment: datetime) -> datetime:
-    """Spark hands out timestamps in the local zone of this process, without saying so."""
-    return moment.astimezone() if moment.tzinfo is None else moment
