@@ -196,7 +196,7 @@ def old_with_server(
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute((old.root / "postgres.sql").read_bytes())
     with old.open() as project:
-        place = project.destination("pg").open(lambda: old.spark).table_key("upgrade_pg.stock")  # type: ignore[arg-type, return-value]
+        place = project.destination("pg").open(lambda: old.spark).table("upgrade_pg.stock").key  # type: ignore[arg-type, return-value]
     move_ledger(old.root, {made(old.root)["postgres"]: place.removeprefix("postgres:").rpartition(":")[0]})
     yield old
     with psycopg.connect(url, autocommit=True) as connection:
