@@ -1,40 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from tallymark.config.load_project import LoadedProject, load_project
-from tallymark.errors import ConfigError
 from tallymark.model import secrets
-
-ORDERS = "pipelines/silver/orders/config.yaml"
-
-
-class Folder:
-    """A project folder in the making."""
-
-    def __init__(self, root: Path):
-        self.root = root
-
-    def write(self, files: Mapping[str, str | bytes]) -> Folder:
-        for name, content in files.items():
-            path = self.root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return self
-
-    def load(self, **environment: str) -> LoadedProject:
-        return load_project(self.root, environment)
-
-    def error(self, **environment: str) -> ConfigError:
-        with pytest.raises(ConfigError) as caught:
-            self.load(**environment)
-        return caught.value
-
-    def problems(self, **environment: str) -> list[str]:
-        return self.error(**environment).message.splitlines()
+from unit.config.project_folder import ORDERS, Folder, Problems
 
 
 @pytest.fixture
@@ -45,7 +16,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def orders(folder: Folder) -> Callable[..., list[str]]:
+def orders(folder: Folder) -> Problems:
     """The problems of one pipeline's file, without the file's name."""
 
     def problems(text: str | bytes, **environment: str) -> list[str]:
@@ -58,7 +29,7 @@ def orders(folder: Folder) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def project_file(folder: Folder) -> Callable[..., list[str]]:
+def project_file(folder: Folder) -> Problems:
     """The same for tallymark.yaml."""
 
     def problems(text: str | bytes, **environment: str) -> list[str]:

@@ -50,7 +50,7 @@ def errors(schema: str, text: str) -> list[str]:
     return [error.json_path for error in Draft202012Validator(schemas()[schema]).iter_errors(data)]
 
 
-def test_the_schemas_are_schemas():
+def test_the_schemas_are_schemas() -> None:
     assert list(schemas()) == ["tallymark.schema.json", "pipeline.schema.json"]
     for name, schema in schemas().items():
         Draft202012Validator.check_schema(schema)
@@ -60,7 +60,7 @@ def test_the_schemas_are_schemas():
         assert schema["description"]
 
 
-def test_good_files_pass():
+def test_good_files_pass() -> None:
     assert errors("tallymark.schema.json", "{}") == []
     assert errors("tallymark.schema.json", PROJECT) == []
     assert errors("pipeline.schema.json", PIPELINE) == []
@@ -81,7 +81,7 @@ def test_good_files_pass():
         ("{source: {files: x}, cdc: {operation_column: o, operations: {upd: [U]}}}", "$.cdc"),
     ],
 )
-def test_bad_pipelines_fail(text, where):
+def test_bad_pipelines_fail(text: str, where: str) -> None:
     assert where in errors("pipeline.schema.json", text)
 
 
@@ -94,22 +94,22 @@ def test_bad_pipelines_fail(text, where):
         ("destinations: {lake: {pth: x}}", "$.destinations.lake"),
     ],
 )
-def test_bad_projects_fail(text, where):
+def test_bad_projects_fail(text: str, where: str) -> None:
     assert where in errors("tallymark.schema.json", text)
 
 
-def test_every_strategy_is_offered():
+def test_every_strategy_is_offered() -> None:
     definitions = schemas()["pipeline.schema.json"]["$defs"]
     assert definitions["Strategy"]["enum"] == [strategy.value for strategy in Strategy]
 
 
 @pytest.mark.parametrize("model", [ProjectConfig, PipelineConfig])
-def test_every_key_is_described(model):
+def test_every_key_is_described(model: type[ProjectConfig] | type[PipelineConfig]) -> None:
     undescribed = [key.path for key in keys_of(model) if not key.description and key.path[-1] != "type"]
     assert undescribed == []
 
 
-def test_the_published_reference_is_fresh(tmp_path):
+def test_the_published_reference_is_fresh(tmp_path: Path) -> None:
     """When this fails: python -c "from pathlib import Path; from tallymark.config.keys import
     write_reference; write_reference(Path('docs/reference'))" """
     page = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def test_the_published_reference_is_fresh(tmp_path):
         assert published.read_text(encoding="utf-8") == fresh.read_text(encoding="utf-8"), published.name
 
 
-def test_the_tables_replace_only_what_is_between_the_marks():
+def test_the_tables_replace_only_what_is_between_the_marks() -> None:
     page = "a\n<!-- begin keys of tallymark.yaml -->\nstale rows\n<!-- end keys of tallymark.yaml -->\nb\n"
     page += "<!-- begin keys of config.yaml -->\n<!-- end keys of config.yaml -->\nc\n"
     fresh = with_tables(page)

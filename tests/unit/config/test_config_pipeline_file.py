@@ -6,6 +6,7 @@ import pytest
 
 from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Scd2Settings
+from unit.config.project_folder import Folder, Problems
 
 SOURCE = "source: {files: in/*.csv}\n"
 FEED = SOURCE + "merge_strategy: cdc\nunique_key: [id]\n"
@@ -153,12 +154,12 @@ def test_a_history_has_columns_of_any_name() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_together(orders, text, problem):
+def test_what_makes_no_sense_together(orders: Problems, text: str, problem: str) -> None:
     assert orders(text + "\n") == [problem]
 
 
 @pytest.mark.parametrize("section", ["cdc: {}\n", ""])
-def test_a_feed_may_say_nothing(folder, section):
+def test_a_feed_may_say_nothing(folder: Folder, section: str) -> None:
     """Without the section the plan falls back, or says what is missing."""
     folder.write({"pipelines/a/config.yaml": FEED + section})
     assert (folder.load().pipelines["a"].settings.cdc is None) == (section == "")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from unit.config.project_folder import Problems
+
 SOURCE = "source: {files: in/*.csv}\n"
 STRATEGIES = (
     "full_refresh, append_only, insert, update, upsert, incremental, deduplicate, full_merge, "
@@ -139,7 +141,7 @@ FORMATS = "csv, ndjson, json, parquet, orc, avro, xml, text, excel or fixed_widt
         ("${X}: 1", "2: ${X}: variables are put into values, not into keys"),
     ],
 )
-def test_mistakes_in_a_pipeline(orders, text, problem):
+def test_mistakes_in_a_pipeline(orders: Problems, text: str, problem: str) -> None:
     assert orders(SOURCE + text + "\n") == [problem]
 
 
@@ -190,7 +192,7 @@ def test_mistakes_in_a_pipeline(orders, text, problem):
         ),
     ],
 )
-def test_mistakes_in_a_source(orders, text, problem):
+def test_mistakes_in_a_source(orders: Problems, text: str, problem: str) -> None:
     assert orders(text) == [problem]
 
 
@@ -203,11 +205,11 @@ MISSING_SOURCE = (
 @pytest.mark.parametrize(
     ("text", "line"), [("", 1), ("# nothing yet\n", 1), ("---\n", 1), ("\n\ntable: a\n", 3)]
 )
-def test_a_pipeline_without_source(orders, text, line):
+def test_a_pipeline_without_source(orders: Problems, text: str, line: int) -> None:
     assert orders(text) == [f"{line}: {MISSING_SOURCE}"]
 
 
-def test_a_decimal_without_quotes_inside_braces(orders):
+def test_a_decimal_without_quotes_inside_braces(orders: Problems) -> None:
     quotes = 'in quotes: "decimal(12,2)"'
     assert orders(SOURCE + "columns:\n  - {name: a, type: decimal(12,2)}\n") == [
         f"3: columns[0].type: has an unclosed bracket; inside {{ }} write it {quotes}",
@@ -262,7 +264,7 @@ def test_a_decimal_without_quotes_inside_braces(orders):
         ),
     ],
 )
-def test_mistakes_in_a_project(project_file, text, problem):
+def test_mistakes_in_a_project(project_file: Problems, text: str, problem: str) -> None:
     assert project_file(text) == [problem]
 
 
@@ -296,5 +298,5 @@ def test_mistakes_in_a_project(project_file, text, problem):
         ("a: 1\nb: \x00", "2: is not YAML (ReaderError)"),
     ],
 )
-def test_files_that_are_not_yaml(orders, text, problem):
+def test_files_that_are_not_yaml(orders: Problems, text: str | bytes, problem: str) -> None:
     assert orders(text) == [problem]

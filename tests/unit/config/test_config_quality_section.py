@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from tallymark.config.quality_section import QualityConfig, parse_age
 from tallymark.model.gate import Severity
+from unit.config.project_folder import Folder
 
 ORDERS = "pipelines/silver/orders/config.yaml"
 SOURCE = "source: {files: landing/*.csv}\n"
 TEST = "tests/quality/orders/positive.sql"
 
 
-def quality_of(folder: Any, text: str) -> QualityConfig:
+def quality_of(folder: Folder, text: str) -> QualityConfig:
     folder.write({ORDERS: SOURCE + text})
     quality: QualityConfig = folder.load().pipelines["silver.orders"].config.quality
     return quality
@@ -32,11 +32,11 @@ def quality_of(folder: Any, text: str) -> QualityConfig:
         ("['id, line', [sku]]", [["id", "line"], ["sku"]]),
     ],
 )
-def test_keys_are_written_in_several_ways(folder: Any, written: str, keys: list[list[str]]) -> None:
+def test_keys_are_written_in_several_ways(folder: Folder, written: str, keys: list[list[str]]) -> None:
     assert quality_of(folder, f"quality: {{unique_keys: {written}}}\n").unique_keys == keys
 
 
-def test_rules_that_only_warn_are_named_by_kind_or_one_by_one(folder: Any) -> None:
+def test_rules_that_only_warn_are_named_by_kind_or_one_by_one(folder: Folder) -> None:
     quality = quality_of(
         folder,
         "quality: {min_rows: 1, required_non_null: [a, b], unique_keys: [a, b], warn: [min_rows, "
@@ -89,13 +89,13 @@ def test_ages() -> None:
     ]
 
 
-def test_a_view_has_no_load_to_check(folder: Any) -> None:
+def test_a_view_has_no_load_to_check(folder: Folder) -> None:
     view = "-- @materialized: view\n-- @quality.min_rows: 1\nSELECT 1 AS x\n"
     folder.write({"pipelines/gold/v/pipeline.sql": view})
     assert "quality: a view keeps no rows" in folder.problems()[0]
 
 
-def test_a_quality_test_says_whose_it_is(folder: Any) -> None:
+def test_a_quality_test_says_whose_it_is(folder: Folder) -> None:
     head = "-- @pipeline: silver.orders\n-- @severity: warn\n-- @description: 'no: refunds'\n"
     folder.write({ORDERS: SOURCE, TEST: head + "SELECT * FROM {{ this }}\n", "tests/quality/notes.md": "x"})
     (test,) = folder.load().quality_tests
@@ -126,6 +126,6 @@ def test_a_quality_test_says_whose_it_is(folder: Any) -> None:
         ),
     ],
 )
-def test_wrong_heads_are_told_with_file_and_line(folder: Any, head: str, problem: str) -> None:
+def test_wrong_heads_are_told_with_file_and_line(folder: Folder, head: str, problem: str) -> None:
     folder.write({ORDERS: SOURCE, TEST: head + "SELECT * FROM {{ this }}\n"})
     assert any(line.startswith(problem) for line in folder.problems()), folder.problems()

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tallymark.config.effective import effective_settings
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.model.report import SettingOrigin
 from tallymark.model.settings import Strategy
+from unit.config.project_folder import Folder, Problems, problems_of
 
 REVENUE = "pipelines/gold/revenue"
 QUERY = "SELECT 1 AS day\n"
 
 
 @pytest.fixture
-def revenue(folder):
+def revenue(folder: Folder) -> Callable[..., Pipeline]:
     """The pipeline gold.revenue, with the head of its file and perhaps a config.yaml."""
 
-    def load(head, config=None, file="pipeline.sql", code=QUERY, **environment):
+    def load(
+        head: str | bytes,
+        config: str | None = None,
+        file: str = "pipeline.sql",
+        code: str = QUERY,
+        **environment: str,
+    ) -> Pipeline:
         folder.write({f"{REVENUE}/{file}": head + code if isinstance(head, str) else head})
         if config is not None:
             folder.write({f"{REVENUE}/config.yaml": config})
@@ -26,10 +36,10 @@ def revenue(folder):
 
 
 @pytest.fixture
-def problems(folder):
+def problems(folder: Folder) -> Problems:
     """The problems of its pipeline.sql, without the file's name."""
 
-    def find(text, **environment):
+    def find(text: str | bytes, **environment: str) -> list[str]:
         folder.write({f"{REVENUE}/pipeline.sql": text})
         lines = folder.problems(**environment)
         assert all(line.startswith(f"{REVENUE}/pipeline.sql:") for line in lines), lines
@@ -38,7 +48,9 @@ def problems(folder):
     return find
 
 
-def test_annotations_win_over_config_yaml_which_wins_over_the_project(folder, revenue):
+def test_annotations_win_over_config_yaml_which_wins_over_the_project(
+    folder: Folder, revenue: Callable[..., Pipeline]
+) -> None:
     folder.write({"tallymark.yaml": "vars: {a: 1, b: 1, c: 1}\ndefaults: {strict: true}"})
     pipeline = revenue(
         "-- @merge_strategy: incremental\n-- @vars.a: 3\n-- @guards.max_delete_fraction: 0.3\n",
@@ -53,7 +65,7 @@ def test_annotations_win_over_config_yaml_which_wins_over_the_project(folder, re
     assert pipeline.variables == {"a": 3, "b": 2, "c": 1}
 
 
-def test_a_section_is_overridden_key_by_key_and_a_list_whole(revenue):
+def test_a_section_is_overridden_key_by_key_and_a_list_whole(revenue: Callable[..., Pipeline]) -> None:
     pipeline = revenue(
         "-- @quarantine.max_rows: 5\n-- @columns: [{name: a, type: 'decimal(12,2)'}]\n",
         "quarantine: {max_fraction: 0.5, max_rows: 9}\ncolumns: [{name: x}, {name: y}]\n",
@@ -63,7 +75,7 @@ def test_a_section_is_overridden_key_by_key_and_a_list_whole(revenue):
 
 
 @pytest.mark.parametrize("written", ["a, b", "[a, b]", '["a", b]', "a,b   # the key", "  a , b  "])
-def test_lists(revenue, written):
+def test_lists(revenue: Callable[..., Pipeline], written: str) -> None:
     assert revenue(f"-- @unique_key: {written}\n").config.unique_key == ["a", "b"]
 
 
@@ -88,7 +100,7 @@ def test_lists(revenue, written):
         "-- @table: ${NONE:-silver.x}\n",
     ],
 )
-def test_spellings_of_a_head(revenue, head):
+def test_spellings_of_a_head(revenue: Callable[..., Pipeline], head: str) -> None:
     assert revenue(head, TABLE="silver.x").table == "silver.x"
 
 
@@ -100,12 +112,12 @@ def test_spellings_of_a_head(revenue, head):
         '"""What it does."""\n\n# @table: silver.x\n',
     ],
 )
-def test_heads_of_python(revenue, head):
+def test_heads_of_python(revenue: Callable[..., Pipeline], head: str) -> None:
     code = "def transform(ctx):\n    return ctx.ref('a')\n"
     assert revenue(head, file="pipeline.py", code=code).table == "silver.x"
 
 
-def test_nested_sections(revenue):
+def test_nested_sections(revenue: Callable[..., Pipeline]) -> None:
     cdc = revenue(
         "-- @merge_strategy: cdc\n-- @unique_key: id\n-- @cdc.sequence_by: lsn\n"
         "-- @cdc.operations.delete: D, X\n-- @cdc.operations.insert: [I]\n"
@@ -197,24 +209,26 @@ def test_nested_sections(revenue):
         ),
     ],
 )
-def test_mistakes(problems, text, expected):
+def test_mistakes(problems: Problems, text: str, expected: str) -> None:
     assert problems(text) == [expected]
 
 
 @pytest.mark.parametrize(
     ("value", "column"), [("[a, b", 21), ("{a", 19), ('"a', 19), ("@a", 16), ("\t[", 18), ("[a\x07b]", 18)]
 )
-def test_broken_yaml_is_found_in_its_column(folder, problems, value, column):
+def test_broken_yaml_is_found_in_its_column(
+    folder: Folder, problems: Problems, value: str, column: int
+) -> None:
     (line,) = problems(f"-- @unique_key: {value}\nSELECT 1")
     assert line.startswith("1: unique_key: ")
-    (problem,) = folder.error().facts["problems"]
+    (problem,) = problems_of(folder.error())
     assert problem["line"] == 1
     assert abs(problem["column"] - column) <= 1
 
 
-def test_columns_of_keys_and_list_items_are_those_of_the_file(folder, problems):
+def test_columns_of_keys_and_list_items_are_those_of_the_file(folder: Folder, problems: Problems) -> None:
     problems("/*\n   @unique_key: [a, {x: 1}]\n*/ SELECT 1")
-    (problem,) = folder.error().facts["problems"]
+    (problem,) = problems_of(folder.error())
     assert (problem["line"], problem["column"], problem["key"]) == (2, 21, "unique_key[1]")
 
 
@@ -230,11 +244,11 @@ def test_columns_of_keys_and_list_items_are_those_of_the_file(folder, problems):
         "SELECT 1 -- mail me@table: x\n",
     ],
 )
-def test_what_is_no_setting_below_the_head(revenue, code):
+def test_what_is_no_setting_below_the_head(revenue: Callable[..., Pipeline], code: str) -> None:
     assert revenue("", code=code).settings.strategy is Strategy.FULL_REFRESH
 
 
-def test_a_setting_in_a_later_comment_of_python(folder):
+def test_a_setting_in_a_later_comment_of_python(folder: Folder) -> None:
     text = (
         "x = '# @table: a'\n\ndef transform(ctx):\n    # @merge_strategy: upsert\n    return ctx.ref('a')\n"
     )
@@ -243,7 +257,7 @@ def test_a_setting_in_a_later_comment_of_python(folder):
     assert line.startswith(f"{REVENUE}/pipeline.py:4: merge_strategy: a setting below the first line of code")
 
 
-def test_problems_of_both_files_come_at_once(folder):
+def test_problems_of_both_files_come_at_once(folder: Folder) -> None:
     folder.write(
         {
             f"{REVENUE}/config.yaml": "tabel: x\n",
@@ -256,21 +270,21 @@ def test_problems_of_both_files_come_at_once(folder):
     ]
 
 
-def test_thousands_of_annotations_end_in_one_problem(problems):
+def test_thousands_of_annotations_end_in_one_problem(problems: Problems) -> None:
     head = "".join(f"-- @vars.v{number}: 1\n" for number in range(1002))
     assert problems(head + "SELECT 1") == [
         "1001: more than 1000 settings in the head comment; put them into config.yaml"
     ]
 
 
-def test_where_rows_come_from(folder):
+def test_where_rows_come_from(folder: Folder) -> None:
     folder.write({f"{REVENUE}/pipeline.sql": "SELECT 1", f"{REVENUE}/pipeline.py": "result = 1"})
     assert folder.problems() == [
         f"{REVENUE}/pipeline.py: pipeline.sql is there too, and a pipeline has one of them; keep one"
     ]
 
 
-def test_a_view_needs_a_query(folder):
+def test_a_view_needs_a_query(folder: Folder) -> None:
     folder.write({f"{REVENUE}/config.yaml": "source: {files: a}\nmaterialized: view\n"})
     assert folder.problems() == [
         f"{REVENUE}/config.yaml:2: materialized: a view is a query, and this pipeline has no pipeline.sql; "
@@ -282,12 +296,14 @@ def test_a_view_needs_a_query(folder):
     ("name", "right"),
     [("Pipeline.sql", "pipeline.sql"), ("pipeline.PY", "pipeline.py"), ("revenue.sql", "pipeline.sql")],
 )
-def test_files_that_would_be_passed_over(folder, name, right):
+def test_files_that_would_be_passed_over(folder: Folder, name: str, right: str) -> None:
     folder.write({f"{REVENUE}/{name}": "SELECT 1"})
     assert folder.problems() == [f"{REVENUE}/{name}: is not read; rename it to {right}"]
 
 
-def test_other_queries_beside_a_pipeline_are_left_alone(folder, revenue):
+def test_other_queries_beside_a_pipeline_are_left_alone(
+    folder: Folder, revenue: Callable[..., Pipeline]
+) -> None:
     folder.write({f"{REVENUE}/notes.sql": "SELECT 2"})
     assert revenue("").transform.text == QUERY
 
@@ -299,24 +315,26 @@ def test_other_queries_beside_a_pipeline_are_left_alone(folder, revenue):
         (b"-- x\n" * 220_000, ": is larger than 1024 KiB; is this a query?"),
     ],
 )
-def test_unreadable_queries(folder, content, problem):
+def test_unreadable_queries(folder: Folder, content: bytes, problem: str) -> None:
     folder.write({f"{REVENUE}/pipeline.sql": content})
     assert folder.problems() == [f"{REVENUE}/pipeline.sql{problem}"]
 
 
-def test_a_query_that_is_a_folder(folder):
+def test_a_query_that_is_a_folder(folder: Folder) -> None:
     (folder.root / REVENUE / "pipeline.sql").mkdir(parents=True)
     assert folder.problems() == [f"{REVENUE}/pipeline.sql: is not a regular file"]
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("piece", ["/*", "'", "{#", "`", '"', "--", "-", "{", "@a", "-- @x\n", "'\\"])
-def test_a_large_file_of_rubbish_is_read_in_a_moment(folder, piece):
+def test_a_large_file_of_rubbish_is_read_in_a_moment(folder: Folder, piece: str) -> None:
     folder.write({f"{REVENUE}/pipeline.sql": piece * (1_000_000 // len(piece))})
     folder.load()
 
 
-def test_effective_settings_say_where_they_came_from(folder, revenue):
+def test_effective_settings_say_where_they_came_from(
+    folder: Folder, revenue: Callable[..., Pipeline]
+) -> None:
     folder.write({"tallymark.yaml": "vars:\n  region: eu\ndefaults:\n  strict: true\n"})
     pipeline = revenue(
         "-- @unique_key: day\n-- @vars.password: ${PASSWORD}\n",

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.config.project_file import ProjectConfig
 from tallymark.model.secrets import Redactor, redact
+from unit.config.project_folder import Folder, Problems, source_of
 
 SOURCE = "source: {files: in/*.csv}\n"
 SECRET = "hunter2-s3cret"
 
 
-def test_variables_in_any_value(folder):
+def test_variables_in_any_value(folder: Folder) -> None:
     folder.write(
         {
             "tallymark.yaml": (
@@ -37,7 +38,7 @@ def test_variables_in_any_value(folder):
         "empty": "none",
     }
     assert project.config.parallel == 7
-    assert project.pipelines["a"].config.source.files == ["s3a://b/in/*.csv"]
+    assert source_of(project.pipelines["a"]).files == ["s3a://b/in/*.csv"]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +52,11 @@ def test_variables_in_any_value(folder):
         ("'${A:-${B}}'", "the default of ${A} holds a variable itself; that is not supported"),
     ],
 )
-def test_wrong_variables(orders, value, problem):
+def test_wrong_variables(orders: Problems, value: str, problem: str) -> None:
     assert orders(f"{SOURCE}\nwatermark_column: {value}\n") == [f"3: watermark_column: {problem}"]
 
 
-def test_a_variable_that_is_not_set_is_the_only_problem_of_its_key(orders):
+def test_a_variable_that_is_not_set_is_the_only_problem_of_its_key(orders: Problems) -> None:
     assert orders(SOURCE + "batch:\n  max_files: ${N}\ndestination: ${D}\ntable: ${T}\n") == [
         "3: batch.max_files: environment variable N is not set",
         "4: destination: environment variable D is not set",
@@ -63,7 +64,7 @@ def test_a_variable_that_is_not_set_is_the_only_problem_of_its_key(orders):
     ]
 
 
-def test_a_default_destination_that_is_not_set(project_file):
+def test_a_default_destination_that_is_not_set(project_file: Problems) -> None:
     assert project_file("defaults:\n  destination: ${D}\n") == [
         "2: defaults.destination: environment variable D is not set"
     ]
@@ -86,7 +87,7 @@ def test_a_default_destination_that_is_not_set(project_file):
     ],
 )
 @pytest.mark.parametrize("secret", [SECRET, "Päss word/ü"])
-def test_no_error_shows_a_secret(folder, text, secret):
+def test_no_error_shows_a_secret(folder: Folder, text: str, secret: str) -> None:
     folder.write({"pipelines/a/config.yaml": SOURCE + text})
     error = folder.error(SECRET=secret)
     told = "\n".join(
@@ -103,17 +104,17 @@ def test_no_error_shows_a_secret(folder, text, secret):
     assert json.dumps(secret)[1:-1] not in told
 
 
-def test_two_pipelines_on_one_table_do_not_show_it(folder):
+def test_two_pipelines_on_one_table_do_not_show_it(folder: Folder) -> None:
     folder.write({f"pipelines/{name}/config.yaml": SOURCE + "table: ${T}" for name in "ab"})
     assert "secret_table" not in str(folder.error(T="secret_table"))
 
 
-def test_an_error_shows_what_was_written(orders):
+def test_an_error_shows_what_was_written(orders: Problems) -> None:
     (line,) = orders(SOURCE + "batch: {max_files: '${N}'}", N="many-many")
     assert line == '2: batch.max_files: expected a whole number, found the text "${N}"'
 
 
-def test_no_repr_shows_a_secret(folder):
+def test_no_repr_shows_a_secret(folder: Folder) -> None:
     folder.write(
         {
             "tallymark.yaml": (
@@ -131,12 +132,12 @@ def test_no_repr_shows_a_secret(folder):
         assert SECRET not in repr(thing)
         assert SECRET not in str(thing)
         assert SECRET not in f"{thing!s}"
-    assert SECRET not in repr(list(pipeline.config.__rich_repr__()))
+    assert SECRET not in repr(list(pipeline.config.__repr_args__()))
     assert "spark=SparkConfig(master='local[*]', conf={'k': '***'}, packages=[])" in repr(project.config)
     assert SECRET not in redact(project.config.model_dump_json())
 
 
-def test_pydantic_errors_do_not_echo_values():
+def test_pydantic_errors_do_not_echo_values() -> None:
     with pytest.raises(ValidationError) as caught:
         ProjectConfig.model_validate({"parallel": SECRET})
     assert SECRET not in str(caught.value)
@@ -157,11 +158,11 @@ def test_pydantic_errors_do_not_echo_values():
         ("http://host:8080/a, mail me@host", "http://host:8080/a, mail me@host"),
     ],
 )
-def test_passwords_in_urls(text, shown):
+def test_passwords_in_urls(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
-def test_every_spelling_of_a_value_is_hidden():
+def test_every_spelling_of_a_value_is_hidden() -> None:
     redactor = Redactor()
     secret = "a'b\"c\\d/e f@ü%41"
     redactor.remember(secret)
@@ -176,26 +177,28 @@ def test_every_spelling_of_a_value_is_hidden():
         assert redactor.redact(f"[{spelling.strip(chr(34))}]") in {"[***]", "['***']"}
 
 
-def test_a_secret_of_many_lines_is_hidden_line_by_line():
+def test_a_secret_of_many_lines_is_hidden_line_by_line() -> None:
     redactor = Redactor()
     redactor.remember("-----BEGIN KEY-----\nMIIEvQIBADANBg\nabc\n-----END KEY-----\n")
     assert redactor.redact("bad line: MIIEvQIBADANBg") == "bad line: ***"
 
 
-def test_a_secret_within_a_longer_one():
+def test_a_secret_within_a_longer_one() -> None:
     redactor = Redactor()
     redactor.remember("abcd")
     redactor.remember("abcdefgh")
     assert redactor.redact("abcdefgh abcd abc") == "*** *** abc"
 
 
-def test_short_values_and_defaults_are_not_secrets(folder):
+def test_short_values_and_defaults_are_not_secrets(folder: Folder) -> None:
     folder.write({"tallymark.yaml": "name: ${N:-warehouse}\nparallel: ${P}\n"})
     folder.load(P="3")
     assert redact("3 pipelines into warehouse") == "3 pipelines into warehouse"
 
 
-def test_loading_logs_no_secret(folder, caplog, capfd):
+def test_loading_logs_no_secret(
+    folder: Folder, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     caplog.set_level(logging.DEBUG)
     folder.write({"tallymark.yaml": "name: ${S}\nspark: {mster: '${S}'}\n"})
     folder.error(S=SECRET)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from tallymark.config.load_project import load_project
 from tallymark.config.yaml_file import MAX_FILE_BYTES, MAX_VALUES
 from tallymark.errors import ConfigError
+from unit.config.project_folder import Folder, problems_of
 
 ORDERS = "pipelines/a/config.yaml"
 
@@ -48,14 +50,14 @@ WORDS = [
 ]
 
 
-def survives(root, name: str, content: bytes) -> None:
+def survives(root: Path, name: str, content: bytes) -> None:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     try:
         load_project(root, {"A": "x"})
     except ConfigError as error:
-        problems = error.facts["problems"]
+        problems = problems_of(error)
         assert problems
         assert all(problem["file"] for problem in problems)
 
@@ -87,13 +89,13 @@ def survives(root, name: str, content: bytes) -> None:
         }.items()
     ],
 )
-def test_made_to_hurt(folder, name, content):
+def test_made_to_hurt(folder: Folder, name: str, content: bytes) -> None:
     started = time.monotonic()
     survives(folder.root, name, content)
     assert time.monotonic() - started < 20
 
 
-def test_an_alias_bomb_is_stopped(folder):
+def test_an_alias_bomb_is_stopped(folder: Folder) -> None:
     folder.write({ORDERS: BOMB})
     started = time.monotonic()
     (line,) = folder.problems()
@@ -101,30 +103,30 @@ def test_an_alias_bomb_is_stopped(folder):
     assert time.monotonic() - started < 10
 
 
-def test_deep_nesting_has_its_line(folder):
+def test_deep_nesting_has_its_line(folder: Folder) -> None:
     folder.write({ORDERS: "table: x\ncdc: " + "[" * 60 + "]" * 60})
     assert folder.problems() == [f"{ORDERS}:2: cdc: is nested too deeply"]
 
 
 @pytest.mark.parametrize("text", ["- " * 5000, "a: " + "[" * 600])
-def test_nesting_beyond_what_the_parser_bears(folder, text):
+def test_nesting_beyond_what_the_parser_bears(folder: Folder, text: str) -> None:
     folder.write({ORDERS: text})
     assert folder.problems() == [f"{ORDERS}:1: is nested too deeply"]
 
 
-def test_huge_file(folder):
+def test_huge_file(folder: Folder) -> None:
     folder.write({ORDERS: "#" * (MAX_FILE_BYTES + 1)})
     assert folder.problems() == [f"{ORDERS}: is larger than 256 KiB; is this a configuration file?"]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_bytes(folder, seed):
+def test_random_bytes(folder: Folder, seed: int) -> None:
     noise = random.Random(seed)
     for name in ("tallymark.yaml", ORDERS):
         survives(folder.root, name, noise.randbytes(noise.randrange(1, 5000)))
 
 
-def test_a_good_file_cut_anywhere_or_with_a_byte_changed(folder):
+def test_a_good_file_cut_anywhere_or_with_a_byte_changed(folder: Folder) -> None:
     good = (
         b"source: {files: in/*.csv, options: {a: true}}\ncolumns: [{name: a, type: int}]\nunique_key: [a]\n"
     )
@@ -139,7 +141,7 @@ def test_a_good_file_cut_anywhere_or_with_a_byte_changed(folder):
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.sampled_from(WORDS), max_size=40), in_project=st.booleans())
 @example(words=["source", ":", " ", "!!binary", " ", "'", "'"], in_project=False)
-def test_yaml_like_rubbish(folder, words, in_project):
+def test_yaml_like_rubbish(folder: Folder, words: list[str], in_project: bool) -> None:
     folder.write({"tallymark.yaml": ""})
     survives(folder.root, "tallymark.yaml" if in_project else ORDERS, "".join(words).encode())
 
@@ -169,7 +171,7 @@ keyed = st.recursive(
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.dictionaries(st.sampled_from(KEYS), keyed, max_size=6), in_project=st.booleans())
-def test_right_keys_with_wrong_values(folder, data, in_project):
+def test_right_keys_with_wrong_values(folder: Folder, data: dict[str, object], in_project: bool) -> None:
     text = BytesIO()
     YAML(typ="safe", pure=True).dump(data, text)
     folder.write({"tallymark.yaml": ""})
