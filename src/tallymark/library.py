@@ -43,7 +43,6 @@ from tallymark.model.batch import Batch, BatchKind, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
-from tallymark.sources.debezium import Debezium
 from tallymark.spark import Sessions
 from tallymark.spark.options import SparkConfig
 
@@ -174,7 +173,7 @@ def _task(source: object, target: str | Path, options: MergeOptions, *, in_folde
         settings=config.merge_settings(),
         source=config.source,
         rules=tuple(config.columns),
-        envelope=Debezium.of(config),
+        envelope=config.envelope_settings(),
         provenance=config.provenance,
         limits=QuarantineConfig(max_fraction=0, max_rows=0),
         batch=BatchConfig(max_files=2**31, max_bytes=2**62),

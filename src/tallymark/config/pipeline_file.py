@@ -14,6 +14,7 @@ from tallymark.model.section import Section
 from tallymark.model.settings import (
     DEFAULT_CODES,
     CdcSettings,
+    EnvelopeSettings,
     MergeSettings,
     OnTargetDuplicates,
     Operation,
@@ -286,6 +287,14 @@ class PipelineConfig(Section):
             ),
             cdc=None if self.cdc is None else self.cdc.settings(),
         )
+
+    def envelope_settings(self) -> EnvelopeSettings | None:
+        """None if the records of the files are rows."""
+        if self.cdc is None or self.cdc.envelope is None:
+            return None
+        sources = {rule.name.casefold(): rule.source for rule in self.columns if rule.source}
+        key = tuple(sources.get(name.casefold(), name) for name in self.unique_key)
+        return EnvelopeSettings(self.cdc.operation_column, tuple(self.cdc.sequence_by), key)
 
 
 Kind = Literal["insert", "update", "delete", "truncate"]

@@ -27,8 +27,7 @@ from tallymark.model.batch import BatchKind
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Event, Step
 from tallymark.model.rerun import ONLY_NEW, Rerun
-from tallymark.model.settings import MergeSettings
-from tallymark.sources.debezium import Debezium
+from tallymark.model.settings import EnvelopeSettings, MergeSettings
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Task:
     source: SourceConfig | None  # None: a transform
     query: Query | None = None  # of a transform
     rules: tuple[ColumnConfig, ...] = ()
-    envelope: Debezium | None = None
+    envelope: EnvelopeSettings | None = None
     provenance: bool = True
     limits: QuarantineConfig = field(default_factory=QuarantineConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)

@@ -23,7 +23,6 @@ from tallymark.flow.transform.pins import code_hash
 from tallymark.ledger import Ledger
 from tallymark.model.report import Event
 from tallymark.model.rerun import Rerun
-from tallymark.sources.debezium import Debezium
 from tallymark.spark import Sessions
 from tallymark.templates import References
 
@@ -59,7 +58,7 @@ def pipeline_job(
         source=config.source,
         query=_query(project, pipeline, pipeline.transform) if pipeline.transform else None,
         rules=tuple(config.columns),
-        envelope=Debezium.of(config),
+        envelope=config.envelope_settings(),
         provenance=config.provenance and config.source is not None,  # rows of a query are in no file
         limits=config.quarantine,
         batch=config.batch,

@@ -45,8 +45,8 @@ from tallymark.model.table import (
     Column,
     TableShape,
 )
+from tallymark.sources.debezium import unwrap
 from tallymark.sources.discover import recheck
-from tallymark.sources.envelope import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
 from tallymark.spark.sql import exact_timestamp, planned_for

@@ -72,6 +72,15 @@ class CdcSettings:
 
 
 @dataclass(frozen=True)
+class EnvelopeSettings:
+    """How rows are taken out of Debezium's envelopes."""
+
+    operation_column: str
+    sequence_by: tuple[str, ...]  # paths in the envelope, such as source.lsn
+    key: tuple[str, ...]  # as its columns are named in the records
+
+
+@dataclass(frozen=True)
 class MergeSettings:
     strategy: Strategy
     unique_key: tuple[str, ...] = ()

@@ -1,1 +1,1 @@
-"""Discover and read: which files are new, and their rows as one DataFrame."""
+"""Sources: which files are new, and their rows as one DataFrame."""

@@ -1,9 +1,10 @@
 """Discover: which files are new, what their content is, and which must wait.
 
-1. list every glob, a block of files at a time: of those that are known nothing is kept, so that neither
-   memory nor time grows with what was loaded before and is no longer there,
-2. leave what is still being written, 3. hash what the ledger does not know,
-4. look again at what was hashed: a file that changed meanwhile waits for the next run.
+1. list     every glob, a block of files at a time. Nothing is kept of files that are known, so that neither
+            memory nor time grows with what was loaded before
+2. skip     files that are still being written
+3. hash     files that the ledger does not know
+4. recheck  what was hashed: a file that changed meanwhile waits for the next run
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from typing import TYPE_CHECKING, Literal
 from tallymark.config.pipeline_file import SourceConfig, StabilityConfig
 from tallymark.errors import FileChanged, UnreadableFile
 from tallymark.model.batch import REPLAY_PREFIX, FileStat, SourceFile
-from tallymark.sources.locations import is_local
-from tallymark.sources.stores import FileStore, Progress, store_for, stores_of
+from tallymark.sources.stores import FileStore, Progress, is_local, store_for, stores_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Known = Callable[[Sequence[str]], Collection[FileStat]]  # what is on record of these paths, or of more
+Known = Callable[[Sequence[str]], Collection[FileStat]]  # what the ledger has of these paths, or of more
+
+_Outcome = SourceFile | UnreadableFile | tuple[str, str]  # the last: path, and why it waits
 
 _CHEAP_TO_HASH = 16 << 20
-_BLOCK = 5000  # listed files that are held, and asked for, at a time
+_BLOCK = 5000  # listed files that are held, and looked up in the ledger, at a time
 
 
 @dataclass(frozen=True)
 class Found:
     files: tuple[SourceFile, ...]  # new or changed, in the configured order
     listed: int
-    vanished: frozenset[str]  # of the watched paths
-    waiting: tuple[tuple[str, str], ...]  # path, why it is left for the next run
+    vanished: frozenset[str]  # watched paths that are not listed
+    waiting: tuple[tuple[str, str], ...]  # path, and why it waits for the next run
     unreadable: tuple[UnreadableFile, ...]
 
 
@@ -49,19 +51,19 @@ def discover(
     watched: Collection[str] = (),
     on_progress: Progress | None = None,
 ) -> Found:
-    """A file whose path, size and modification time are known is not hashed again. A `watched` path that is
-    not listed has vanished."""
+    """A file whose path, size and modification time are known is not hashed again. `watched` paths that are
+    not listed have vanished."""
     listed = 0
     vanished = set(watched)
     waiting: dict[str, str] = {}
     unreadable: list[UnreadableFile] = []
     fresh: dict[str, tuple[FileStore, FileStat]] = {}
-    for store, files_seen in _blocks(source, root, spark):
-        listed += len(files_seen)
-        vanished.difference_update(file.path for file in files_seen)
-        on_record = known([file.path for file in files_seen if _is_text(file.path)])
-        for file in files_seen:
-            if file in on_record:
+    for store, block in _blocks(source, root, spark):
+        listed += len(block)
+        vanished.difference_update(file.path for file in block)
+        known_files = known([file.path for file in block if _is_text(file.path)])
+        for file in block:
+            if file in known_files:
                 continue
             if why := _still_written(file, source.stability, now):
                 waiting[file.path] = why
@@ -92,8 +94,8 @@ def nothing_known(paths: Sequence[str]) -> Collection[FileStat]:
 
 
 def recheck(files: Sequence[SourceFile], root: Path, spark: Callable[[], SparkSession]) -> None:
-    """Raises FileChanged when a file is no longer what was hashed. Small local files are hashed again:
-    a rewrite within the clock's grain keeps size and time."""
+    """Raises FileChanged if a file is no longer what was hashed. Small local files are hashed again, because
+    a rewrite within the resolution of the clock keeps size and time."""
     expected = {file.path: file for file in files if not file.path.startswith(REPLAY_PREFIX)}
     for store, paths in stores_of(expected, spark):
         found = store.stat(paths)
@@ -127,7 +129,7 @@ def _blocks(
         listed_any = False
         while block := list(islice(files, _BLOCK)):
             listed_any = True
-            if len(globs) > 1:  # which may list the same file
+            if len(globs) > 1:  # several may list the same file
                 block = [file for file in block if file.path not in seen]
                 seen.update(file.path for file in block)
             yield store, block
@@ -140,7 +142,7 @@ def _still_written(file: FileStat, stability: StabilityConfig, now: datetime) ->
     for suffix in stability.ignore_suffixes:
         if name.endswith(suffix):
             return f"its name ends in {suffix}"
-    if stability.min_age_seconds == 0:  # then clocks that disagree hold up nothing
+    if stability.min_age_seconds == 0:  # then clocks that disagree do no harm
         return None
     age_seconds = now.timestamp() - file.modified_ns / 1e9
     if age_seconds < stability.min_age_seconds:
@@ -149,7 +151,7 @@ def _still_written(file: FileStat, stability: StabilityConfig, now: datetime) ->
 
 
 def _bad_name(file: FileStat) -> UnreadableFile | None:
-    """Names that Hadoop's file systems cannot open."""
+    """A problem if Hadoop's file systems cannot open a file of this name."""
     if not _is_text(file.path):
         printable = file.path.encode(errors="backslashreplace").decode()
         return UnreadableFile(printable, "its name is not valid UTF-8", hint="rename the file")
@@ -161,7 +163,7 @@ def _bad_name(file: FileStat) -> UnreadableFile | None:
 
 
 def _is_text(path: str) -> bool:
-    """No database keeps a name that is not valid UTF-8, nor can it be asked for one."""
+    """False for a name that is not valid UTF-8: no database stores it, and no query can ask for it."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -173,10 +175,9 @@ def _name(file: FileStat) -> str:
     return file.path.rpartition("/")[2]
 
 
-Outcome = SourceFile | UnreadableFile | tuple[str, str]
-
-
-def _hash(fresh: Mapping[str, tuple[FileStore, FileStat]], on_progress: Progress | None) -> Iterator[Outcome]:
+def _hash(
+    fresh: Mapping[str, tuple[FileStore, FileStat]], on_progress: Progress | None
+) -> Iterator[_Outcome]:
     by_store: dict[type, tuple[FileStore, list[FileStat]]] = {}
     for store, file in fresh.values():
         by_store.setdefault(type(store), (store, []))[1].append(file)

@@ -1,4 +1,4 @@
-"""Files on any file system that Spark reads, through its `binaryFile` source: no other driver is needed."""
+"""Files on any file system that Spark reads, through its `binaryFile` source: it needs no other driver."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from pyspark.sql import functions as F
 
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import FileStat
-from tallymark.sources import globs
 from tallymark.sources.failures import spark_failure, unreadable_from
-from tallymark.sources.locations import for_reader
-from tallymark.sources.stores import Progress, is_a_folder
+from tallymark.sources.stores import Progress, expand_braces, for_reader, is_a_folder, path_regex, split_fixed
 
-_MOST_BYTES = (1 << 31) - 1  # one file is one value of a row, and that is what a row can hold
+_MOST_BYTES = (1 << 31) - 1  # a file is one value of a row, which can hold so much
 _FILES_AT_A_TIME = 500
 _Stats = list[FileStat]
 _Paths = list[str]
@@ -27,16 +25,16 @@ class HadoopStore:
 
     def list(self, glob: str) -> list[FileStat]:
         found: dict[str, FileStat] = {}
-        for pattern in globs.expand_braces(glob):
-            wanted = globs.path_regex(_as_listed(pattern))
-            # Spark lists what is inside a folder that matches; such paths do not match the glob themselves.
+        for pattern in expand_braces(glob):
+            wanted = path_regex(_as_listed(pattern))
+            # Spark also lists what is inside a matching folder; these paths do not match the glob.
             for file in self._list(pattern):
                 if wanted.fullmatch(file.path):
                     found[file.path] = file
         return [found[path] for path in sorted(found)]
 
     def why_nothing(self, glob: str) -> SourceError | None:
-        folder = globs.split_fixed(globs.expand_braces(glob)[0])[0]
+        folder = split_fixed(expand_braces(glob)[0])[0]
         facts = {"glob": glob, "folder": folder}
         if self._stats([folder], recursive=False) is None:
             return SourceError(
@@ -70,13 +68,13 @@ class HadoopStore:
         return {file.path: file for files in listed for file in files if file.path in wanted}
 
     def _list(self, pattern: str) -> _Stats:
-        if "**" in pattern:  # which Hadoop's globs do not know
-            folder, _ = globs.split_fixed(pattern)
+        if "**" in pattern:  # Hadoop's globs do not have it
+            folder, _ = split_fixed(pattern)
             return self._stats([for_reader(folder)], recursive=True) or []
         return self._stats([pattern], recursive=False) or []
 
     def _stats(self, paths: _Paths, *, recursive: bool) -> _Stats | None:
-        """None when the path does not exist."""
+        """None if the path does not exist."""
         try:
             rows = (
                 self._load_raw(paths, recursive)
@@ -126,6 +124,6 @@ def _as_listed(pattern: str) -> str:
 def _too_large(file: FileStat) -> UnreadableFile:
     return UnreadableFile(
         file.path,
-        f"has {file.size} bytes; files of 2 GiB and more cannot be hashed on this file system",
+        f"is too large ({file.size} bytes): files of 2 GiB and more cannot be hashed on this file system",
         hint="split the file, or mount the storage as a local folder",
     )

@@ -1,4 +1,5 @@
-"""Proposes columns for `tallymark init` from a sample. A guess for a person to read, never used in a load."""
+"""Columns for `tallymark init`, inferred from a sample. A person reads and corrects them; no load uses
+them."""
 
 from __future__ import annotations
 
@@ -17,11 +18,9 @@ from tallymark.sources.read import read_files
 
 _SAMPLE_ROWS = 1000
 _LARGEST_BIGINT = (1 << 63) - 1
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(?:\.(\d+))?")  # 007 is a name, not a number
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(?:\.(\d+))?")  # 007 is a code, not a number
 _TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
-
-
-OTHER_SEPARATORS = (";", "\t", "|")
+_OTHER_SEPARATORS = (";", "\t", "|")
 
 
 def infer_columns(
@@ -35,14 +34,14 @@ def infer_columns(
     except Exception as error:
         raise spark_failure(error, files) from error
     taken: set[str] = set()
-    proposed = []
+    inferred = []
     for column in read.columns:
         name = _unused(snake_case(column.name), taken)
         values = [row[texts.index(column.name)] for row in rows] if column.name in texts else []
         kind = guess_type(values) if column.name in texts else column.type
         fields = {"name": name, "type": kind} | ({"from": column.name} if name != column.name else {})
-        proposed.append(ColumnConfig.model_validate(fields))
-    return proposed
+        inferred.append(ColumnConfig.model_validate(fields))
+    return inferred
 
 
 def snake_case(name: str) -> str:
@@ -76,7 +75,7 @@ def _number_type(values: Sequence[str]) -> str | None:
         return None
     if scale == 0 and all(abs(int(value)) <= _LARGEST_BIGINT for value in values):
         return "bigint"
-    # Room for what the sample did not show.
+    # With room for values that are not in the sample.
     return f"decimal({18 if whole + scale <= 18 else 38},{scale})"
 
 
@@ -96,11 +95,11 @@ def _unused(name: str, taken: set[str]) -> str:
 
 
 def with_other_separator(source: SourceConfig, columns: Sequence[ColumnConfig]) -> SourceConfig | None:
-    """How to read a file whose header came out as one column that looks like several; None if it does not."""
+    """The source with the separator of a header that was read as one column; None if it is one column."""
     if len(columns) != 1:
         return None
     header = columns[0].source or columns[0].name
-    separator = max(OTHER_SEPARATORS, key=header.count)
+    separator = max(_OTHER_SEPARATORS, key=header.count)
     if separator not in header:
         return None
     return source.model_copy(update={"options": {**source.options, "sep": separator}})

@@ -1,4 +1,4 @@
-"""Read: a batch of files as one DataFrame, every row with its file and its position in it."""
+"""A batch of files as one DataFrame; every row has its file and its position in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, is_prov
 from tallymark.sources.failures import spark_failure, unreadable_from
 from tallymark.sources.formats import READERS, TEXTUAL, format_of
 from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request
-from tallymark.sources.locations import as_reported
+from tallymark.sources.stores import as_reported
 
 __all__ = ["CORRUPT", "SourceFrame", "read_files", "refuse_reserved", "unreadable_from"]
 
@@ -43,7 +43,7 @@ def read_files(
     files: Sequence[SourceFile],
     root: Path,
 ) -> SourceFrame:
-    """Runs nothing on the data except what finding the schema needs."""
+    """Runs no job except what finding the schema needs."""
     request = Request(spark, source, tuple(rules), tuple(files))
     declared = format_of(source, files)
     try:
@@ -65,14 +65,14 @@ def read_files(
 def refuse_reserved(name: str) -> None:
     if name.casefold().startswith(_RESERVED) or is_provenance(name):
         raise SourceError(
-            f"the files have a column {name}, a name that Tallymark uses for its own",
+            f"the files have a column {name}, which is a reserved name",
             hint="rename the column in the files",
             facts={"column": name},
         )
 
 
 def _with_undecodable_rows(frame: DataFrame, types: dict[str, DataType]) -> DataFrame:
-    """Readers put U+FFFD where bytes do not decode. Such a row is malformed: loaded, it would be a guess."""
+    """Readers put U+FFFD in the place of bytes that do not decode. Such a row counts as malformed."""
     texts = [
         quoted(name) if isinstance(kind, StringType) else f"CAST({quoted(name)} AS string)"
         for name, kind in types.items()
@@ -88,7 +88,7 @@ def _with_undecodable_rows(frame: DataFrame, types: dict[str, DataType]) -> Data
 def _with_files(
     spark: SparkSession, frame: DataFrame, names: Sequence[str], files: Sequence[SourceFile]
 ) -> DataFrame:
-    """Joins the rows with their files on the path as Spark spells it, which costs nothing per row."""
+    """Joins rows and files on the path as Spark spells it, which costs little per row."""
     if len(files) == 1:
         file = files[0]
         return frame.selectExpr(
@@ -98,7 +98,7 @@ def _with_files(
             f"{literal(file.path)} AS {SOURCE_FILE}",
         )
     joined = frame.join(F.broadcast(_file_table(spark, files)), PATH, "left")
-    # A row of a file that nobody asked for, or whose name is spelled otherwise, must not vanish.
+    # A row whose path is not among those of the batch must not vanish.
     stranger = f"CAST(raise_error(concat('a row of an unknown file: ', {PATH})) AS int)"
     number = f"coalesce({FILE_ORDER}, {stranger})"
     return joined.selectExpr(*map(quoted, names), *_positions(number), SOURCE_FILE_HASH, SOURCE_FILE)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tallymark.errors import SourceError, UnreadableFile
+from tallymark.errors import SourceError
 
 FIELDS = [{"name": "id", "start": 1, "width": 4}, {"name": "city", "start": 5, "width": 6}]
 
@@ -48,38 +48,3 @@ def test_fixed_width(landing: Any) -> None:
         ("0003", None, None),
         ("0004", None, "0004"),
     ]
-
-
-def test_xml(landing: Any) -> None:
-    landing.write("1.xml", '<rows><row k="1"><id>007</id><n><a>1.0</a><a>2</a></n></row></rows>')
-    landing.write("2.xml", "<rows><row><id>2</id></row></rows>")
-    landing.write("3.xml", "")
-    assert landing.types(row_tag="row") == {"_k": "string", "id": "string", "n": "struct<a:array<string>>"}
-    assert landing.rows(row_tag="row") == [("1", "007", (["1.0", "2"],), None), (None, "2", None, None)]
-
-
-def test_xml_encoding(landing: Any) -> None:
-    text = '<?xml version="1.0" encoding="ISO-8859-1"?><rows><row><id>é</id></row></rows>'
-    landing.write("a.xml", text.encode("latin-1"))
-    assert landing.rows(row_tag="row", encoding="latin-1") == [("é", None)]
-
-
-def test_malformed_xml(landing: Any) -> None:
-    landing.write("a.xml", "<rows><row><id>1</id></row><row><id>zz</row></rows>")
-    first, second = landing.rows(row_tag="row")
-    assert first == ("1", None)
-    assert "<id>zz</row>" in second[1]
-
-
-def test_xml_that_does_not_decode_is_named(landing: Any) -> None:
-    landing.write("1.xml", "<rows><row><id>1</id></row></rows>")
-    bad = landing.write("2.xml", b"<rows><row><id>caf\xe9</id></row></rows>")
-    with pytest.raises(UnreadableFile) as caught:
-        landing.read(row_tag="row")
-    assert caught.value.path == str(bad)
-
-
-def test_xml_needs_a_row_tag(landing: Any) -> None:
-    landing.write("a.xml", "<a/>")
-    with pytest.raises(SourceError, match="row_tag"):
-        landing.read()

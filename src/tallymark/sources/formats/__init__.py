@@ -1,4 +1,5 @@
-"""One module per family of formats. Each reads a Request into the columns that `scan` describes."""
+"""One module for each family of formats. A reader takes a Request and gives the columns described in
+`scan`."""
 
 from __future__ import annotations
 
@@ -10,25 +11,25 @@ from pyspark.sql import DataFrame
 from tallymark.config.pipeline_file import Format, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
-from tallymark.sources.formats import columnar, csv, excel, json, text, xml
+from tallymark.sources.formats import columnar, excel, nested, text
 from tallymark.sources.formats.scan import Request
 from tallymark.sources.heads import COMPRESSIONS
 
 READERS: dict[Format, Callable[[Request], DataFrame | None]] = {
-    Format.CSV: csv.read,
-    Format.NDJSON: json.read_lines,
-    Format.JSON: json.read_documents,
+    Format.CSV: text.read_csv,
+    Format.NDJSON: nested.read_json_lines,
+    Format.JSON: nested.read_json_documents,
     Format.PARQUET: columnar.read_parquet,
     Format.ORC: columnar.read_orc,
     Format.AVRO: columnar.read_avro,
-    Format.XML: xml.read,
+    Format.XML: nested.read_xml,
     Format.TEXT: text.read_text,
     Format.FIXED_WIDTH: text.read_fixed_width,
     Format.EXCEL: excel.read,
 }
 
-COLUMNAR = frozenset({Format.PARQUET, Format.ORC})  # faster to read again than to keep
-# Formats whose bytes are characters: only there can a row fail to decode.
+COLUMNAR = frozenset({Format.PARQUET, Format.ORC})  # faster to read twice than to persist
+# Formats of text: only their rows can fail to decode.
 TEXTUAL = frozenset({Format.CSV, Format.NDJSON, Format.JSON, Format.XML, Format.TEXT, Format.FIXED_WIDTH})
 
 _EXTENSIONS = {
@@ -47,7 +48,7 @@ _EXTENSIONS = {
 
 
 def extension(path: str) -> str:
-    """Without that of the compression: `.csv` for orders.csv.gz."""
+    """Without the extension of a compression: `.csv` for orders.csv.gz."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(path).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
@@ -55,7 +56,7 @@ def extension(path: str) -> str:
 
 
 def format_of(source: SourceConfig, files: Sequence[SourceFile]) -> Format:
-    """As declared, else by the extension, which must be known and one for all files."""
+    """As declared, or else by the extension, which must be known and the same for all files."""
     if source.format:
         return source.format
     examples = {extension(file.path): file.path for file in files}
@@ -68,8 +69,8 @@ def format_of(source: SourceConfig, files: Sequence[SourceFile]) -> Format:
     for found, path in examples.items():
         if found not in _EXTENSIONS:
             raise SourceError(
-                f"source: the format of {path} is not known from its name",
+                f"source: the format of {path} is not known from its extension",
                 hint=f"set source.format to one of {', '.join(Format)}",
             )
         return _EXTENSIONS[found]
-    raise SourceError("source: there are no files to read the format from", hint="set source.format")
+    raise SourceError("source: there are no files whose names show the format", hint="set source.format")

@@ -1,7 +1,7 @@
 """Parquet, ORC and Avro: files that carry their types.
 
-Spark merges their schemas where only columns differ. Where types differ, files are grouped by schema and
-united by name, each column in a type that holds every value of all; otherwise the file is refused.
+Spark merges their schemas if only columns differ. If types differ, files are grouped by schema and united by
+name, each column in a type that holds the values of all; if there is none, the file is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pyspark.sql.types import (
 
 from tallymark.errors import UnreadableFile
 from tallymark.model.batch import SourceFile
-from tallymark.sources.avro import writer_schema
 from tallymark.sources.failures import blame, unreadable_from
 from tallymark.sources.formats.scan import (
     Options,
@@ -35,15 +34,17 @@ from tallymark.sources.formats.scan import (
     named,
     options_for,
     positioned,
-    positioned_as_it_is,
+    positioned_unchanged,
     united,
 )
-from tallymark.sources.stores import stores_of
+from tallymark.sources.stores import FileStore, stores_of
 
 Group = tuple[StructType, list[SourceFile]]
 _DIGITS: list[tuple[type[DataType], int]] = [(ByteType, 3), (ShortType, 5), (IntegerType, 10), (LongType, 20)]
 _EXACT_IN_DOUBLE = (ByteType, ShortType, IntegerType, FloatType, DoubleType)
 _AVRO_HEAD = 64 << 10
+_AVRO_MAGIC = b"Obj\x01"
+_LONGEST_AVRO_HEAD = 64 << 20
 
 
 def read_parquet(request: Request) -> DataFrame | None:
@@ -55,7 +56,7 @@ def read_orc(request: Request) -> DataFrame | None:
 
 
 def read_avro(request: Request) -> DataFrame | None:
-    """Spark takes one file's schema for all, so files are grouped by the schema in their head."""
+    """Spark reads all files with the schema of one, so they are grouped by the schema in their head."""
     _refuse_empty(request, "Avro")
     options = options_for(request.source, {})
     by_schema: dict[str, list[SourceFile]] = {}
@@ -77,7 +78,7 @@ def _read_merging(request: Request, spark_format: str) -> DataFrame | None:
             probe = _probe(request, spark_format, options)
             raise blame(error, request.files, probe) from error
         return _unite(request, spark_format, options, _by_schema(request, spark_format, options))
-    return positioned_as_it_is(merged, merged.columns)
+    return positioned_unchanged(merged, merged.columns)
 
 
 def _refuse_empty(request: Request, title: str) -> None:
@@ -142,7 +143,7 @@ def _common_schema(groups: list[Group]) -> dict[str, StructField]:
                     files[0].path,
                     f"column {field.name} is {field.dataType.simpleString()}, "
                     f"but {before.dataType.simpleString()} in {origin[key]}",
-                    hint="load them by pipelines of their own, or rewrite one in the other's type",
+                    hint="load them by separate pipelines, or rewrite one with the other's type",
                 )
             target[key] = StructField(before.name if before else field.name, wider or field.dataType)
             origin.setdefault(key, files[0].path)
@@ -179,3 +180,65 @@ def _as_decimal(kind: DataType) -> DecimalType | None:
         return kind
     digits = next((n for whole, n in _DIGITS if isinstance(kind, whole)), None)
     return DecimalType(digits, 0) if digits else None
+
+
+# The schema in the head of an Avro file, read without a library for it
+
+
+class _TooShort(Exception):
+    """The head ends before the schema does."""
+
+
+def writer_schema(store: FileStore, paths: Sequence[str], size: int) -> dict[str, str]:
+    """By path. If a schema is longer than `size`, more is read."""
+    schemas: dict[str, str] = {}
+    left = list(paths)
+    while left:
+        for path, head in store.head(left, size).items():
+            if not head.startswith(_AVRO_MAGIC):
+                raise UnreadableFile(path, "is not an Avro file: it does not begin with Obj")
+            try:
+                schemas[path] = schema_of(head)
+            except _TooShort:
+                if len(head) < size or size >= _LONGEST_AVRO_HEAD:
+                    raise UnreadableFile(path, "is cut off: its Avro schema is not complete") from None
+        left = [path for path in left if path not in schemas]
+        size *= 16
+    return schemas
+
+
+def schema_of(head: bytes) -> str:
+    """The file's metadata is a map in blocks of (name, value) pairs; a count of 0 ends it."""
+    at = len(_AVRO_MAGIC)
+    while True:
+        count, at = _number(head, at)
+        if count == 0:
+            return ""
+        if count < 0:  # the size of the block follows
+            _, at = _number(head, at)
+        for _ in range(abs(count)):
+            name, at = _bytes(head, at)
+            value, at = _bytes(head, at)
+            if name == b"avro.schema":
+                return value.decode("utf-8", "replace")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Zigzag encoding, seven bits in each byte, the lowest first."""
+    raw = shift = 0
+    while True:
+        if at >= len(data):
+            raise _TooShort
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _number(data, at)
+    if length < 0 or at + length > len(data):
+        raise _TooShort
+    return data[at : at + length], at + length

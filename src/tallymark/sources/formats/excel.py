@@ -1,6 +1,8 @@
-"""Workbooks, by openpyxl on Spark's workers: the one place where rows go through Python.
+"""Workbooks, read by openpyxl on Spark's workers: the only format whose rows go through Python.
 
-1. the header of every workbook (a job), 2. files grouped by header, 3. the rows of each group.
+1. read the header of every workbook, in a job
+2. group the files by header
+3. read the rows of each group
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
 from tallymark.sources.failures import UNREADABLE_MARK, spark_failure
-from tallymark.sources.formats.csv import column_names, numbered_names
 from tallymark.sources.formats.scan import CORRUPT, PATH, Request, is_on, load, options_for, united
-from tallymark.sources.locations import as_reported
+from tallymark.sources.formats.text import column_names, numbered_names
+from tallymark.sources.stores import as_reported
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +45,7 @@ def read(request: Request) -> DataFrame | None:
 
 
 def _first_rows(request: Request) -> dict[str, list[str]]:
-    """The first row that is not empty, by path; an empty sheet has none."""
+    """The first row that is not empty, by path; none for an empty sheet."""
     for file in request.files:
         if file.size == 0:
             raise UnreadableFile(file.path, "is empty (0 bytes): not a workbook")
@@ -63,7 +65,7 @@ def _first_rows(request: Request) -> dict[str, list[str]]:
 
 
 def _trimmed(cells: Sequence[str | None]) -> list[str | None]:
-    """Formatted but empty cells at the right end are not columns."""
+    """Cells at the right end that are formatted but empty are not columns."""
     last = max((i for i, cell in enumerate(cells) if cell), default=-1)
     return list(cells[: last + 1])
 
@@ -72,7 +74,7 @@ def _rows(
     request: Request, names: tuple[str, ...], files: Sequence[SourceFile], has_header: bool
 ) -> DataFrame:
     frame = _cells(request, files, first_only=False)
-    if has_header:  # the first row of the sheet that holds anything has number 0
+    if has_header:  # the first row that is not empty has number 0
         frame = frame.where(F.col(ROW_ORDER) > 0)
     cells = F.col(_CELLS)
     columns = [F.get(cells, F.lit(i)).alias(name) for i, name in enumerate(names)]
@@ -97,7 +99,7 @@ def _cells(request: Request, files: Sequence[SourceFile], *, first_only: bool) -
 def workbook_reader(
     sheet: str | int | None, first_only: bool, missing_library: str, unreadable_mark: str
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Self-contained, since it travels to workers where Tallymark is not installed."""
+    """Self-contained: it runs on workers where Tallymark is not installed."""
 
     def text(value: object) -> str | None:
         import datetime

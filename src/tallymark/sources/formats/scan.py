@@ -1,7 +1,7 @@
-"""What every format gives: a DataFrame of the source's columns with the position of each row.
+"""What every reader of a format gives: the source's columns, with the position of each row.
 
-A format's `read` takes a Request and returns the source's columns, CORRUPT, PATH, ROW_BLOCK and ROW_ORDER;
-or None when the files hold neither columns nor rows.
+A reader takes a Request and returns a DataFrame of the source's columns, CORRUPT, PATH, ROW_BLOCK and
+ROW_ORDER; or None if the files have neither columns nor rows.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
 from tallymark.model.sql_text import quoted
-from tallymark.sources.locations import for_reader, is_local
+from tallymark.sources.stores import for_reader, is_local
 
 CORRUPT = "_tm_corrupt"  # the raw text of a malformed record, else NULL
 PATH = "_tm_path"  # the file as Spark spells it
 ABSENT = "_tm_absent"  # a field that no record has
-_METADATA = "_metadata"  # of Spark's own, about the file that a row comes from
+_METADATA = "_metadata"  # Spark's own column, about the file of a row
 SCAN_COLUMNS = (CORRUPT, PATH, ROW_BLOCK, ROW_ORDER)
 
-# These would leave out rows or files without a word, and the files would count as loaded.
+# These would silently leave out rows or files, and the files would count as loaded.
 _REFUSED_OPTIONS = {
     "pathglobfilter": "use source.files",
     "modifiedbefore": "use source.files",
     "modifiedafter": "use source.files",
     "recursivefilelookup": "use ** in source.files",
     "basepath": "use source.files",
-    "ignorecorruptfiles": "an unreadable file is set aside anyway",
-    "ignoremissingfiles": "a missing file is noticed anyway",
+    "ignorecorruptfiles": "unreadable files are reported anyway",
+    "ignoremissingfiles": "missing files are reported anyway",
     "columnnameofcorruptrecord": "malformed records go to the quarantine anyway",
     "encoding": "use source.encoding",
     "charset": "use source.encoding",
@@ -46,6 +46,8 @@ Options = dict[str, str]
 
 @dataclass(frozen=True)
 class Request:
+    """What a reader needs."""
+
     spark: SparkSession
     source: SourceConfig
     rules: tuple[ColumnConfig, ...]
@@ -57,13 +59,13 @@ class Request:
 
 
 def user_options(source: SourceConfig) -> Options:
-    """Option names are lower-cased: Spark ignores their case, a dict would not."""
+    """Names are in lower case: Spark ignores their case, a dict does not."""
     options = {
         key.lower(): str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in source.options.items()
     }
     for name in options.keys() & _REFUSED_OPTIONS.keys():
-        raise SourceError(f"source.options: {name} cannot be set here", hint=_REFUSED_OPTIONS[name])
+        raise SourceError(f"source.options: {name} cannot be set", hint=_REFUSED_OPTIONS[name])
     if options.get("mode", "").upper() == "DROPMALFORMED":
         raise SourceError(
             "source.options: mode DROPMALFORMED would lose rows",
@@ -82,7 +84,7 @@ def is_on(options: Options, name: str) -> bool:
 
 
 def reader(spark: SparkSession, spark_format: str, options: Mapping[str, str]) -> DataFrameReader:
-    # The lookup option keeps folders like `day=1` from becoming columns.
+    # Without the lookup option, folders such as `day=1` would become columns.
     always = {"recursiveFileLookup": "true", "columnNameOfCorruptRecord": CORRUPT}
     return spark.read.format(spark_format).options(**{**options, **always})
 
@@ -94,14 +96,14 @@ def load(
     files: Sequence[SourceFile],
     schema: StructType | None = None,
 ) -> DataFrame:
-    """All formats read through here. Spark finds the schema itself, by a job, when none is given."""
+    """All formats read through here. Without a schema, Spark runs a job to find it."""
     _list_in_driver(request.spark, files)
     made = reader(request.spark, spark_format, options)
     return (made.schema(schema) if schema else made).load([for_reader(file.path) for file in files])
 
 
 def positioned(frame: DataFrame, columns: Sequence[Column], corrupt: Column | None = None) -> DataFrame:
-    """Adds the position at the scan itself, before anything can move rows."""
+    """Adds the position in the scan itself, before anything can move rows."""
     metadata = frame.metadataColumn(_METADATA)  # also when the file has a column of that name
     return frame.select(
         *columns,
@@ -112,8 +114,8 @@ def positioned(frame: DataFrame, columns: Sequence[Column], corrupt: Column | No
     )
 
 
-def positioned_as_it_is(frame: DataFrame, names: Sequence[str], corrupt: str = "NULL") -> DataFrame:
-    """The same of columns that nothing is done to; `corrupt` is SQL."""
+def positioned_unchanged(frame: DataFrame, names: Sequence[str], corrupt: str = "NULL") -> DataFrame:
+    """`positioned` for columns that are not changed; `corrupt` is SQL."""
     if any(name.casefold() == _METADATA for name in names):
         return positioned(frame, [named(name) for name in names], F.expr(corrupt))
     return frame.selectExpr(
@@ -137,12 +139,13 @@ def named(name: str) -> Column:
 
 
 def as_text(columns: Sequence[Column]) -> Column:
-    """A row for the quarantine where the record itself is no longer at hand."""
+    """The row as JSON, for the quarantine, if the record itself is no longer available."""
     return F.to_json(F.struct(*columns))
 
 
 def _list_in_driver(spark: SparkSession, files: Sequence[SourceFile]) -> None:
-    """Spark starts a task for every single path beyond 32: 10,000 local files took 59 s, so 3 s."""
+    """Beyond 32 paths Spark starts a task for each: listing 10,000 local files took 59 s, and takes 3 s
+    so."""
     if len(files) > 32:
         if all(is_local(file.path) for file in files):
             spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallymark.sources import globs
+from tallymark.sources import stores
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tallymark.sources import globs
     ],
 )
 def test_braces(pattern: str, expected: list[str]) -> None:
-    assert sorted(globs.expand_braces(pattern)) == sorted(expected)
+    assert sorted(stores.expand_braces(pattern)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_braces(pattern: str, expected: list[str]) -> None:
     ],
 )
 def test_fixed_folder(pattern: str, folder: str, parts: list[str]) -> None:
-    assert globs.split_fixed(pattern) == (folder, parts)
+    assert stores.split_fixed(pattern) == (folder, parts)
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_fixed_folder(pattern: str, folder: str, parts: list[str]) -> None:
     ],
 )
 def test_whole_paths(pattern: str, path: str, matches: bool) -> None:
-    assert bool(globs.path_regex(pattern).fullmatch(path)) is matches
+    assert bool(stores.path_regex(pattern).fullmatch(path)) is matches

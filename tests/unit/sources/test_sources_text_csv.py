@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.plan import ROW_BLOCK
-from tallymark.sources import plain_lines
+from tallymark.sources import heads
 
 
 def test_everything_is_text(landing: Any) -> None:
@@ -99,7 +99,7 @@ def test_a_header_that_does_not_decode(landing: Any) -> None:
 
 @pytest.mark.parametrize(
     ("header", "complaint"),
-    [("id,Name,name", "column Name is in the header 2 times"), ("id,,x", "column 2 has no name")],
+    [("id,Name,name", "column Name occurs 2 times in the header"), ("id,,x", "column 2 has no name")],
 )
 def test_ambiguous_headers(landing: Any, header: str, complaint: str) -> None:
     path = landing.write("a.csv", f"{header}\n1,2,3\n")
@@ -189,7 +189,7 @@ def test_names_of_our_own_are_refused(landing: Any, name: str) -> None:
     ("options", "hint"),
     [
         ({"mode": "dropmalformed"}, "quarantine"),
-        ({"ignoreCorruptFiles": True}, "set aside"),
+        ({"ignoreCorruptFiles": True}, "reported anyway"),
         ({"pathGlobFilter": "*.x"}, "source.files"),
         ({"encoding": "latin-1"}, "source.encoding"),
     ],
@@ -234,10 +234,10 @@ def test_large_files_without_quotes_are_read_in_parts_and_give_the_same(
 ) -> None:
     landing.write("a.csv", content)
     whole = landing.rows()
-    monkeypatch.setattr(plain_lines, "_WORTH_A_LOOK", 0)
+    monkeypatch.setattr(heads, "_WORTH_SPLITTING", 0)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "16")
     try:
-        assert plain_lines.has_plain_lines(landing.files()[0], "utf-8") == (content in PLAIN)
+        assert heads.has_plain_lines(landing.files()[0], "utf-8") == (content in PLAIN)
         assert landing.rows() == whole
         blocks = landing.read().frame.select(ROW_BLOCK).distinct().count()
         assert blocks > 10 if content is PLAIN[0] else content in PLAIN or blocks <= 1
@@ -246,6 +246,6 @@ def test_large_files_without_quotes_are_read_in_parts_and_give_the_same(
 
 
 def test_what_the_user_says_of_lines_holds(landing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_lines, "_WORTH_A_LOOK", 0)
+    monkeypatch.setattr(heads, "_WORTH_SPLITTING", 0)
     landing.write("a.csv", "id,name\n1,'a\nb'\n2,c\n")
     assert landing.rows(options={"quote": "'"}) == [("1", "a\nb", None), ("2", "c", None)]

@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from tallymark.errors import ConfigError, SourceError
 from tallymark.model.plan import ROW_ORDER
-from tallymark.sources.envelope import NO_CHANGE, RECORD_ORDER, Debezium, unwrap
+from tallymark.model.settings import EnvelopeSettings
+from tallymark.sources.debezium import NO_CHANGE, RECORD_ORDER, unwrap
 from tallymark.sources.read import CORRUPT
 
-BY_LSN = Debezium("op", ("source.lsn",), ("id",))
+BY_LSN = EnvelopeSettings("op", ("source.lsn",), ("id",))
 
 
 def record(op: str | None, before: Any, after: Any, lsn: int = 1, **more: Any) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def lines(*records: Any) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def changes(landing: Any, envelope: Debezium = BY_LSN, **source: Any) -> list[tuple[Any, ...]]:
+def changes(landing: Any, envelope: EnvelopeSettings = BY_LSN, **source: Any) -> list[tuple[Any, ...]]:
     """Flat rows in order, without records that change nothing."""
     flat = unwrap(landing.read(**source), envelope)
     rows = flat.frame.where(f"NOT {NO_CHANGE}").orderBy(ROW_ORDER)
@@ -137,26 +138,26 @@ def test_an_image_that_is_no_row_is_malformed(landing: Any) -> None:
 
 
 def test_names_match_whatever_their_case(landing: Any) -> None:
-    by_time = Debezium("kind", ("ts_ms",), ("id",))
+    by_time = EnvelopeSettings("kind", ("ts_ms",), ("id",))
     landing.write("a.ndjson", lines(record("u", {"ID": 1}, {"ID": 2}, ts_ms=9)))
     assert changes(landing, by_time) == [(1, "d", 9), (2, "u", 9)]
 
 
 def test_the_order_may_be_a_column_of_the_row(landing: Any) -> None:
     landing.write("a.ndjson", lines(record("c", None, {"id": 1, "version": 3})))
-    assert changes(landing, Debezium("op", ("version",), ("id",))) == [(1, 3, "c")]
+    assert changes(landing, EnvelopeSettings("op", ("version",), ("id",))) == [(1, 3, "c")]
 
 
 @pytest.mark.parametrize(
     ("envelope", "after", "problem"),
     [
-        (Debezium("op", ("source.lsn",), ("id",)), {"id": 1, "LSN": 2}, "a column lsn of their own"),
-        (Debezium("op", (), ("id",)), {"id": 1, "op": 2}, "a column op of their own"),
-        (Debezium("op", ("source.lsm",), ("id",)), {"id": 1}, "did you mean source.lsn"),
-        (Debezium("op", ("scn",), ("id",)), {"id": 1}, "it has after, before, op, source, source.db"),
+        (EnvelopeSettings("op", ("source.lsn",), ("id",)), {"id": 1, "LSN": 2}, "a column lsn of their own"),
+        (EnvelopeSettings("op", (), ("id",)), {"id": 1, "op": 2}, "a column op of their own"),
+        (EnvelopeSettings("op", ("source.lsm",), ("id",)), {"id": 1}, "did you mean source.lsn"),
+        (EnvelopeSettings("op", ("scn",), ("id",)), {"id": 1}, "it has after, before, op, source, source.db"),
     ],
 )
-def test_names_that_cannot_be(landing: Any, envelope: Debezium, after: Any, problem: str) -> None:
+def test_names_that_cannot_be(landing: Any, envelope: EnvelopeSettings, after: Any, problem: str) -> None:
     landing.write("a.ndjson", lines(record("c", None, after)))
     with pytest.raises(ConfigError) as caught:
         unwrap(landing.read(), envelope)
