@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.destinations.registry import spark_needs
 from tallymark.spark import Sessions
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig
 
 # What Tallymark's embedded Spark sets, as it is without being set.
 _DEFAULTS = {

@@ -19,7 +19,7 @@ from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
 from shared_spark import shared_spark
 from tallymark.destinations.registry import spark_needs
 from tallymark.spark import Sessions
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig
 
 # What their fixtures start costs so much that one worker must run the whole file.
 _ONE_WORKER = ("test_demo.py", "test_spark_connect.py")

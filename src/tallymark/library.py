@@ -44,7 +44,7 @@ from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
 from tallymark.spark import Sessions
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig
 
 
 class MergeOptions(TypedDict, total=False):

@@ -24,7 +24,7 @@ from tallymark.config.yaml_file import Document, Position, read_document
 from tallymark.destinations import registry
 from tallymark.errors import ConfigError
 from tallymark.model.secrets import redact
-from tallymark.spark.options import SparkNeeds
+from tallymark.spark.launch_settings import SparkNeeds
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _SQLITE = "sqlite:///"

@@ -12,7 +12,7 @@ from tallymark.config.field_types import TemplateVars
 from tallymark.destinations import registry
 from tallymark.destinations.declaration import DestinationOptions
 from tallymark.model.section import Section
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig
 
 
 def _kind_name(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tallymark.errors import DestinationError
 from tallymark.model.section import Section
 from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.spark.options import SparkNeeds
+from tallymark.spark.launch_settings import SparkNeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,7 +27,7 @@ from tallymark.destinations.declaration import (
 )
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
-from tallymark.spark.options import SparkNeeds
+from tallymark.spark.launch_settings import SparkNeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

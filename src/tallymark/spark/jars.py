@@ -12,11 +12,20 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zipfile import is_zipfile
 
-from tallymark.spark.options import MavenPackage
-
 AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"  # for files, whatever the destination
 
 _IVY = ".ivy2.5.2"  # Spark's own name for it
+
+
+@dataclass(frozen=True)
+class MavenPackage:
+    coordinate: str  # group:artifact_scala:version
+    shown_as: str = ""  # to the user who waits for the download: name and size
+
+    @property
+    def artifact(self) -> str:
+        """Without the versions in its name, so that any version that the user brings is found by it."""
+        return self.coordinate.split(":")[1].partition("_")[0]
 
 
 def packages(

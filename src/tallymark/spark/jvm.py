@@ -19,11 +19,9 @@ from pyspark.sql import SparkSession
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jars
-from tallymark.spark.class_archive import ClassArchive
 from tallymark.spark.failures import explain
-from tallymark.spark.java import Java, find_java
-from tallymark.spark.options import SparkConfig, SparkNeeds
-from tallymark.spark.settings import is_local, launch_settings
+from tallymark.spark.java import ClassArchive, Java, find_java
+from tallymark.spark.launch_settings import SparkConfig, SparkNeeds, is_local, launch_settings
 
 _LOG_LIMIT_BYTES = 8 << 20
 _ARCHIVING_SECONDS = 300

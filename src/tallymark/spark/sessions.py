@@ -1,28 +1,35 @@
-"""Starts Spark once, hands out isolated sessions, stops what it started."""
+"""Starts Spark once, hands out isolated sessions, stops what it started.
+
+A session runs on an embedded Spark, on a cluster, or on a Spark Connect server. The server needs neither Java
+nor JARs on this machine.
+"""
 
 from __future__ import annotations
 
 import atexit
+import copy
 import os
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from tallymark.errors import RuntimeUnavailable
-from tallymark.model.session import SHARES_FILES
-from tallymark.spark import connect
-from tallymark.spark.options import SparkConfig, SparkNeeds
-from tallymark.spark.settings import REQUIRED, is_connect, user_settings
+from tallymark.spark.launch_settings import REQUIRED, SparkConfig, SparkNeeds, is_connect, user_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tallymark.spark.jvm import RunningJvm
 
-_BETWEEN = "\x1f"  # settings: a character that none of them has
+_SEPARATOR = "\x1f"  # between settings: a character that none of them has
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
+_CONNECT_PORT = 15002
+_PROBE_SECONDS = 10
+_UNFINALIZED = "UnfinalizedSession"
 
 
 class Sessions:
@@ -63,23 +70,23 @@ class Sessions:
         return self._root is not None
 
     def isolated(self) -> SparkSession:
-        """A fresh session: its settings and temporary views are nobody else's."""
+        """A new session that shares no settings and no temporary views with any other."""
         with self._lock:
             if self._root is None or _is_stopped(self._root):
                 self._root = self._start()
             root = self._root
         _refuse_unmet(self._needs, root)
         session = self._beside(root)
-        self._dress(session, root)
+        self._apply_settings(session, root)
         return session
 
     def archive_classes(self, warm_up: Callable[[SparkSession], object]) -> Path:
-        """A file of the classes that `warm_up` uses, which later starts map. Spark must not run yet."""
+        """Writes the classes that `warm_up` uses to a file that later starts map. Spark must not run yet."""
         from tallymark.spark import jvm
 
         if jvm.running_session():
             raise RuntimeUnavailable(
-                "Java keeps the classes of a whole life only, but this process already runs a Spark",
+                "a class archive can only be written by a new Java, but this process already runs Spark",
                 hint="run `tallymark prepare`, which is a process of its own",
             )
         return jvm.archive_classes(self._config, self._needs, self._home, self._tell, warm_up)
@@ -94,14 +101,14 @@ class Sessions:
                 self._root = self._jvm = None
 
     def _beside(self, root: SparkSession) -> SparkSession:
-        if not connect.is_connect_session(root):
+        if not is_connect_session(root):
             return root.newSession()
-        session = connect.beside(root)
+        session = _beside_connect(root)
         self._open_until_stop(session)
         return session
 
     def _open_until_stop(self, session: SparkSession) -> None:
-        """A Connect session that is still open when Python ends waits for ever for its channel to close."""
+        """A Connect session that is open when Python ends would wait forever for its channel to close."""
         if not self._opened:
             atexit.register(self.stop)
         self._opened.add(session)
@@ -110,10 +117,10 @@ class Sessions:
         if self._is_callers:
             raise RuntimeUnavailable(
                 "the Spark session that Tallymark was given has been stopped",
-                hint="give it one that runs, or none: then it starts its own",
+                hint="pass a running session, or none: then Tallymark starts its own",
             )
         if is_connect(self._config.master):
-            return self._connect()
+            return self._start_connect()
         from tallymark.spark import jvm
 
         if running := jvm.running_session():
@@ -121,7 +128,7 @@ class Sessions:
         self._jvm = jvm.start(self._config, self._needs, self._home, self._tell)
         return self._jvm.session
 
-    def _connect(self) -> SparkSession:
+    def _start_connect(self) -> SparkSession:
         from tallymark.spark.jvm import running_session
 
         if running_session():
@@ -130,14 +137,14 @@ class Sessions:
                 "which a Connect session would break",
                 hint="use Spark Connect in a process of its own, or stop the other session first",
             )
-        self._tell(f"connecting to {connect.shown(self._config.master)}")
+        self._tell(f"connecting to {_without_token(self._config.master)}")
         if ignored := [key for key in self._user if not key.startswith(_RUNTIME_PREFIXES)]:
-            self._tell(f"spark.conf: {', '.join(ignored)} belong to the server, and are not used")
-        session = connect.connect(self._config.master)
+            self._tell(f"spark.conf: {', '.join(ignored)} belong to the server and are ignored")
+        session = _connect(self._config.master)
         self._open_until_stop(session)
         return session
 
-    def _dress(self, session: SparkSession, root: SparkSession) -> None:
+    def _apply_settings(self, session: SparkSession, root: SparkSession) -> None:
         has = _settings(session)
         never = {key for need in self._needs for key in need.never_inherited}
         inherited = {key: value for key, value in _settings(root).items() if key not in never}
@@ -147,20 +154,32 @@ class Sessions:
                 continue
             if session.conf.isModifiable(key):
                 session.conf.set(key, value)
-        if _shares_files(root):
-            session.conf.set(SHARES_FILES, "true")
 
 
-def _shares_files(root: SparkSession) -> bool:
-    if connect.is_connect_session(root):
+def is_connect_session(session: SparkSession) -> bool:
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_embedded(session: SparkSession) -> bool:
+    """Whether its workers live and die with this process. A client of Spark Connect cannot tell, and its
+    checkpoints belong to another session than the rows they were made of."""
+    if is_connect_session(session):
         return False
-    hadoop = cast(Any, root.sparkContext)._jsc.hadoopConfiguration()
+    return (session.conf.get("spark.master", "") or "").startswith("local")
+
+
+def shares_files(session: SparkSession) -> bool:
+    """Whether a path means the same to Spark as to this process: not on a Connect server, which may be on
+    another machine, nor where Spark's default file system is a store."""
+    if is_connect_session(session):
+        return False
+    hadoop = cast(Any, session.sparkContext)._jsc.hadoopConfiguration()
     return str(hadoop.get("fs.defaultFS")).startswith("file:")
 
 
 def _refuse_unmet(needs: Sequence[SparkNeeds], session: SparkSession) -> None:
     """A server or a Databricks cluster loads extensions its own way; a classic session must name them."""
-    if connect.is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if is_connect_session(session) or "DATABRICKS_RUNTIME_VERSION" in os.environ:
         return
     has = session.conf.get("spark.sql.extensions", "") or ""
     for need in needs:
@@ -178,16 +197,69 @@ def _refuse_unmet(needs: Sequence[SparkNeeds], session: SparkSession) -> None:
 
 
 def _settings(session: SparkSession) -> dict[str, str]:
-    """Those that a session can have of its own. Not all values at once: an answer of the JVM above 8 KiB
+    """Settings that a session can have of its own. They are read one by one: an answer of the JVM above 8 KiB
     comes in two packets, the second 40 ms after the first, and the list of JARs is long."""
-    if connect.is_connect_session(session):
+    if is_connect_session(session):
         return session.conf.getAll
     java = cast(Any, session.conf)._jconf
-    keys = str(cast(Any, session)._jvm.String.join(_BETWEEN, java.getAllAsJava().keySet())).split(_BETWEEN)
-    return {key: str(java.get(key)) for key in keys if key.startswith(_RUNTIME_PREFIXES)}
+    joined = cast(Any, session)._jvm.String.join(_SEPARATOR, java.getAllAsJava().keySet())
+    return {
+        key: str(java.get(key)) for key in str(joined).split(_SEPARATOR) if key.startswith(_RUNTIME_PREFIXES)
+    }
 
 
 def _is_stopped(session: SparkSession) -> bool:
-    if connect.is_connect_session(session):
+    if is_connect_session(session):
         return bool(cast(Any, session).is_stopped)
     return session._sc._jsc is None
+
+
+def _connect(url: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        _probe(url)
+        session: SparkSession = SparkSession.builder.remote(url).create()
+        _never_closed_by_the_collector(session)
+        session.version  # noqa: B018  (nothing is sent before the first call)
+    except Exception as problem:
+        raise RuntimeUnavailable(
+            f"the Spark Connect server {_without_token(url)} cannot be used: {str(problem).splitlines()[0]}",
+            hint="check spark.master in tallymark.yaml and that the server is up",
+        ) from problem
+    return session
+
+
+def _beside_connect(session: SparkSession) -> SparkSession:
+    """A new session on the same server. Connect has no newSession, so it connects again the same way."""
+    builder = copy.copy(cast(Any, session).client._builder)
+    # An address that names a session would lead back into that very session.
+    builder._params = {
+        key: value for key, value in builder._params.items() if key != builder.PARAM_SESSION_ID
+    }
+    made = cast("SparkSession", cast(Any, type(session))(connection=builder))
+    _never_closed_by_the_collector(made)
+    return made
+
+
+def _never_closed_by_the_collector(session: SparkSession) -> None:
+    """Removes the finalizer; `stop` closes the session, or the end of the process does.
+
+    Python may collect an unused session at any moment, also while PySpark hands work to the pool that all
+    sessions share. The finalizer then waits forever for the lock of that pool, which its own thread holds."""
+    given = type(session)
+    if given.__name__ != _UNFINALIZED:
+        body = {"__del__": lambda self: None, "__module__": given.__module__}
+        session.__class__ = type(_UNFINALIZED, (given,), body)
+
+
+def _without_token(url: str) -> str:
+    return url.split(";", maxsplit=1)[0].rstrip("/")
+
+
+def _probe(url: str) -> None:
+    """Spark's client tries for ten minutes before it reports that nobody listens. This reports it at once."""
+    if any(name.lower() in ("http_proxy", "https_proxy", "grpc_proxy") for name in os.environ):
+        return  # the server is then reached through the proxy
+    address = urlsplit("http" + url.removeprefix("sc"))
+    socket.create_connection((address.hostname or "", address.port or _CONNECT_PORT), _PROBE_SECONDS).close()

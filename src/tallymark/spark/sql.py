@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tallymark.model.session import SHARES_FILES
 from tallymark.model.sql_text import quoted
 from tallymark.model.table import Column
+from tallymark.spark.sessions import is_embedded, shares_files
 
 __all__ = [
     "beside_data",
@@ -58,18 +58,6 @@ def local_frame(spark: SparkSession, rows: list[tuple[object, ...]], schema: str
 def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:
     nothing = (f"CAST(NULL AS {column.type}) AS {quoted(column.name)}" for column in columns)
     return spark.sql(f"SELECT {', '.join(nothing)} WHERE false")
-
-
-def shares_files(spark: SparkSession) -> bool:
-    return spark.conf.get(SHARES_FILES, "false") == "true"
-
-
-def is_embedded(spark: SparkSession) -> bool:
-    """Whether its workers live and die with this process. (A client of Spark Connect cannot tell, and its
-    checkpoints belong to another session than what they were made of.)"""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return False
-    return (spark.conf.get("spark.master", "") or "").startswith("local")
 
 
 @contextmanager

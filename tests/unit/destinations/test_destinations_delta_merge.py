@@ -19,7 +19,6 @@ from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, ReplaceTable, Shape, Tombstones
 from tallymark.model.receipt import Counts
-from tallymark.model.session import SHARES_FILES
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
 from tallymark.spark.sql import local_frame
@@ -276,10 +275,14 @@ def remembering(as_of: datetime = AS_OF) -> Merge:
     return merge(REMEMBERING, tombstones=kept)
 
 
+def shares_files(monkeypatch: pytest.MonkeyPatch, does: bool) -> None:
+    monkeypatch.setattr("tallymark.destinations.delta.destination.shares_files", lambda spark: does)
+
+
 @pytest.fixture
-def feed(request: pytest.FixtureRequest, lake: Lake) -> Lake:
+def feed(request: pytest.FixtureRequest, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A table in a folder of this machine, or, where a test asks for it, one in a place that only Spark sees."""
-    lake.spark.conf.set(SHARES_FILES, str(getattr(request, "param", "files") == "files").lower())
+    shares_files(monkeypatch, getattr(request, "param", "files") == "files")
     return lake
 
 
@@ -336,15 +339,17 @@ def test_a_table_that_is_made_again_remembers_nothing(feed: Lake) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_delta_table_remembers_counts_beside_files(lake: Lake) -> None:
+def test_what_the_delta_table_remembers_counts_beside_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And what files remember counts where only Spark reads."""
-    lake.spark.conf.set(SHARES_FILES, "false")
+    shares_files(monkeypatch, False)
     lake.load(remembering(), [(1, "gone"), (9, "a")])
-    lake.spark.conf.set(SHARES_FILES, "true")
+    shares_files(monkeypatch, True)
     lake.destination = DeltaDestination(lambda: lake.spark, root=str(Path(lake.path).parents[1]))
     assert lake.load(remembering(), [(1, "late"), (2, "gone")])[0].skipped == 2
     assert lake.load(remembering(), [(1, "late"), (2, "late")])[0].skipped == 2
-    lake.spark.conf.set(SHARES_FILES, "false")
+    shares_files(monkeypatch, False)
     lake.destination = DeltaDestination(lambda: lake.spark, root=str(Path(lake.path).parents[1]))
     counts = lake.load(remembering(), [(1, "late"), (2, "late"), (3, "new")])[0]
     assert (counts.skipped, counts.inserted) == (2, 1)

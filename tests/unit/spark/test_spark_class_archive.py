@@ -10,9 +10,8 @@ import pytest
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import jvm
-from tallymark.spark.class_archive import ClassArchive
-from tallymark.spark.java import Java
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.java import ClassArchive, Java
+from tallymark.spark.launch_settings import SparkConfig
 
 OPTIONS = "spark.driver.extraJavaOptions"
 JAVA = Java(Path("/bin/true"), "17.0.15", "PATH", None)  # takes every archive
@@ -103,7 +102,7 @@ def test_an_archive_on_which_java_crashes_is_thrown_away(tmp_path: Path, jar: Pa
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "sc://127.0.0.1:15002"])
 def test_only_an_embedded_spark_keeps_classes(tmp_path: Path, master: str) -> None:
     with pytest.raises(RuntimeUnavailable, match="only for an embedded Spark") as caught:
-        jvm.archive_classes(SparkConfig(master=master), tmp_path, print, print)
+        jvm.archive_classes(SparkConfig(master=master), (), tmp_path, print, print)
     assert "local[*]" in caught.value.hint
 
 

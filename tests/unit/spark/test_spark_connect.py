@@ -48,7 +48,7 @@ ISOLATED = """
     import sys
     from pathlib import Path
     from pyspark.sql import functions as F
-    from tallymark.spark.options import SparkConfig
+    from tallymark.spark.launch_settings import SparkConfig
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs
 
@@ -134,7 +134,7 @@ COLLECTED = """
     import gc, sys, threading
     from pathlib import Path
     from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
-    from tallymark.spark.options import SparkConfig
+    from tallymark.spark.launch_settings import SparkConfig
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs
 
@@ -157,7 +157,7 @@ COLLECTED = """
 
 NO_SERVER = """
     from pathlib import Path
-    from tallymark.spark.options import SparkConfig
+    from tallymark.spark.launch_settings import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs

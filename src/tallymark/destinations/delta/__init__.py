@@ -15,7 +15,8 @@ from tallymark.destinations.declaration import (
     Gap,
     Resolve,
 )
-from tallymark.spark.options import MavenPackage, SparkNeeds
+from tallymark.spark.jars import MavenPackage
+from tallymark.spark.launch_settings import SparkNeeds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from tallymark.errors import TallymarkError
 from tallymark.ledger import open_ledger
 from tallymark.model.report import Finding
 from tallymark.spark import Sessions, find_java
-from tallymark.spark.settings import is_connect
+from tallymark.spark.launch_settings import is_connect
 
 
 def examine(project: LoadedProject, sessions: Sessions) -> Iterator[Finding]:

@@ -10,8 +10,7 @@ from tallymark.destinations.delta import DELTA_PACKAGE
 from tallymark.destinations.registry import spark_needs
 from tallymark.errors import ConfigError
 from tallymark.spark import AVRO_PACKAGE, jars
-from tallymark.spark.options import SparkConfig
-from tallymark.spark.settings import cores, launch_settings
+from tallymark.spark.launch_settings import SparkConfig, cores, launch_settings
 
 SHIPPED = frozenset({"hadoop-client-api-3.4.2.jar", "jackson-core-2.21.2.jar"})
 

@@ -1,15 +1,50 @@
-"""Spark settings: Tallymark's own, those that a session must have, and how the user's win over them."""
+"""What Spark is started with: Tallymark's own settings, what destinations need, and the user's.
+
+The user's settings, the `spark` section of tallymark.yaml, win, except where they would change the rows.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import Field
+
 from tallymark.errors import ConfigError
+from tallymark.model.section import Section
 from tallymark.spark import jars
-from tallymark.spark.options import SparkConfig, SparkNeeds
+from tallymark.spark.jars import MavenPackage
+
+
+class SparkConfig(Section):
+    master: str = Field(
+        "local[*]",
+        description="local[N], spark://host:port, yarn, k8s://…, or sc://host:port for Spark Connect",
+    )
+    conf: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="Any Spark setting; it wins over Tallymark's own"
+    )
+    packages: list[str] = Field(
+        default_factory=list, description="Further Maven coordinates, such as a cloud storage connector"
+    )
+
+
+@dataclass(frozen=True)
+class SparkNeeds:
+    """What a Spark session must have before a destination can use it."""
+
+    title: str
+    packages: tuple[MavenPackage, ...] = ()
+    extensions: tuple[str, ...] = ()  # classes for spark.sql.extensions
+    settings: Mapping[str, str] = field(default_factory=dict)  # catalogs, for example
+    # Further settings for a Spark that runs inside this process.
+    embedded_settings: Mapping[str, str] = field(default_factory=dict)
+    # Settings of the caller's session that ours must not have.
+    never_inherited: frozenset[str] = frozenset()
+
 
 # Comparing, casting and hashing rows depends on these: with others, the same file gives other rows.
 REQUIRED = {
