@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from tallymark.config.effective import effective_settings
 from tallymark.config.keys import schemas as config_schemas
@@ -39,7 +39,7 @@ from tallymark.model.report import (
     PipelineReport,
     PipelineStatus,
     PlanReport,
-    Prepared,
+    PrepareReport,
     Preview,
     QuarantinedRow,
     QuarantineSummary,
@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tallymark.checks.quarantine import Quarantine
+    from tallymark.checks.quarantine_files import QuarantineReader
 
 # What needs Spark is imported where it is used: a run with nothing new ends before Spark is imported.
 HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
+Found = TypeVar("Found")
 
 
 class Project:
@@ -152,12 +154,15 @@ class Project:
         return sum(self._ledger().requeue(name, paths) for name in names)
 
     def quarantine_list(self, pipeline: str | None = None) -> list[QuarantineSummary]:
-        return self._quarantine().summaries(pipeline)
+        """The batches that have bad rows. Starts no Spark for a quarantine in a local folder."""
+        return self._read_quarantine(lambda quarantine: quarantine.summaries(pipeline))
 
     def quarantine_show(
         self, pipeline: str, batch_id: str | None = None, limit: int = 100
     ) -> list[QuarantinedRow]:
-        return self._quarantine().rows(self._one(pipeline), batch_id, limit=limit)
+        """Bad rows, oldest first. Starts no Spark for a quarantine in a local folder."""
+        name = self._one(pipeline)
+        return self._read_quarantine(lambda quarantine: quarantine.rows(name, batch_id, limit=limit))
 
     def quarantine_replay(self, pipeline: str, batch_id: str | None = None) -> PipelineReport:
         """Sends quarantined rows through the pipeline again, once."""
@@ -189,13 +194,13 @@ class Project:
 
         return list(doctor.examine(self._project, self._sessions))
 
-    def prepare(self) -> Prepared:
+    def prepare(self) -> PrepareReport:
         """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
         nothing of the project."""
         from tallymark.flow.inspect.warmup import load_samples
 
         archive = self._sessions.archive_classes(load_samples)
-        return Prepared(archive, archive.stat().st_size)
+        return PrepareReport(archive, archive.stat().st_size)
 
     def close(self) -> None:
         if self._opened is not None:
@@ -260,6 +265,18 @@ class Project:
         if self._opened is None:
             self._opened = open_ledger(self._project.ledger_url)
         return self._opened
+
+    def _read_quarantine(self, read: Callable[[QuarantineReader], Found]) -> Found:
+        from tallymark.checks.quarantine_files import NeedsSpark, QuarantineFiles
+
+        root = self._project.quarantine_root
+        try:
+            if not self._sessions.share_files():
+                raise NeedsSpark(f"{root} is a path of another machine or store")
+            return read(QuarantineFiles(root))
+        except NeedsSpark as reason:
+            self._tell_of_spark(f"reading the quarantine needs Spark: {reason}")
+            return read(self._quarantine())
 
     def _quarantine(self) -> Quarantine:
         from tallymark.checks.quarantine import Quarantine

@@ -180,7 +180,7 @@ def test_every_row_says_which_file_last_changed_it(demo: tuple[Path, str]) -> No
 def test_it_tells_a_newcomer_what_happened(demo: tuple[Path, str]) -> None:
     _, printed = demo
     assert "0 rows, 0 new commits" in printed
-    assert "2026-11-02_resent.csv repeats" in printed
+    assert "2026-11-02_resent.csv has the same content as" in printed
     assert "status=new → paid" in printed
     for bad in ("64,00", "gift"):
         assert bad in printed.split("The bad rows")[1]

@@ -1,7 +1,8 @@
-"""Where bad rows are kept until they are repaired: one Delta table per pipeline under one root.
+"""The quarantine: bad rows wait in one Delta table per pipeline until they are replayed or dropped.
 
-One table each, so that pipelines that run at the same time never conflict. A batch writes its bad rows
-before its commit and replaces them when it is tried again, so a retry leaves exactly one set.
+Each pipeline has its own table, so that pipelines that run at the same time never conflict. A batch writes
+its bad rows before its commit. A retry replaces them, so that exactly one set remains. To read a quarantine
+in a local folder, checks/quarantine_files.py needs no Spark.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,9 +28,9 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
 
-LINE = "line"  # raw is the text of a malformed record
-RECORD = "record"  # raw is JSON of the source columns
-_KIND, _RECORD = "_tm_kind", "_tm_record"  # beside the user's columns, so named apart from them
+LINE = "line"  # `raw` is the text of a malformed record
+RECORD = "record"  # `raw` holds the source columns as JSON
+_KIND, _RECORD = "_tm_kind", "_tm_record"  # these stand beside the user's columns
 _ABSENT = {"PATH_NOT_FOUND", "DELTA_TABLE_NOT_FOUND"}
 _ROWS_PER_FILE = 1_000_000
 
@@ -37,7 +39,7 @@ ParseLines = Callable[[DataFrame], DataFrame]
 
 @dataclass(frozen=True)
 class Replay:
-    """Quarantined rows as a source gives rows: `conform` takes both."""
+    """Quarantined rows in the form of a source, for `conform`."""
 
     frame: DataFrame
     columns: tuple[Column, ...]
@@ -49,7 +51,7 @@ class Quarantine:
         self._root = root.rstrip("/")
 
     def write(self, batch: Batch, checked: Checked) -> None:
-        """Before the commit. Rows of an earlier attempt of this batch are replaced."""
+        """Called before the commit. Replaces the rows of earlier attempts of this batch."""
         if not checked.rejected:
             if batch.attempt > 1:
                 self.remove(batch.pipeline, batch.id)
@@ -60,7 +62,7 @@ class Quarantine:
             writer.option("replaceWhere", f"batch_id = {_literal(batch.id)}").save(self._path(batch.pipeline))
 
     def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
-        """None: of all pipelines."""
+        """One per batch, of one pipeline or of all."""
         folders = self._folders() if pipeline is None else [pipeline]
         return [summary for folder in folders for summary in self._summaries(folder)]
 
@@ -82,13 +84,13 @@ class Quarantine:
                     column=row["column"],
                     reason=row["reason"],
                     raw=row["raw"],
-                    quarantined_at=row["quarantined_at"],
+                    quarantined_at=row["quarantined_at"].astimezone(UTC),  # Spark returns local time
                 )
                 for row in chosen.limit(limit).collect()
             ]
 
     def replay_content(self, pipeline: str, batch_id: str) -> SourceFile | None:
-        """The rows as a content with a hash, so that a replay is applied once like any file."""
+        """The rows as a content with a hash, so that a replay is applied once, as a file is."""
         table = self._table(pipeline)
         if table is None:
             return None
@@ -104,9 +106,9 @@ class Quarantine:
         return SourceFile(f"quarantine:{batch_id}", found["rows"], 0, found["hash"])
 
     def replay_frame(self, pipeline: str, batch_id: str, parse_lines: ParseLines | None = None) -> Replay:
-        """Records come back as they were read, with the file and the position they first had. Malformed
-        lines stay malformed, unless `parse_lines` makes source columns of RAW (and CORRUPT of what it
-        still cannot read), keeping the other columns."""
+        """Records come back as they were read, with their original file and position. Malformed lines stay
+        malformed unless `parse_lines` turns RAW into source columns, and into CORRUPT where it cannot. It
+        must keep the other columns."""
         table = self._table(pipeline)
         chosen = None if table is None else _chosen(table, batch_id, None)
         with _refusal(f"cannot read the quarantine of {pipeline}"):
@@ -114,7 +116,7 @@ class Quarantine:
         if chosen is None or first is None:
             raise CheckError(
                 f"{pipeline}: batch {batch_id} has no rows in the quarantine",
-                hint="`tallymark quarantine list` shows what there is",
+                hint="`tallymark quarantine list` shows the batches that have some",
             )
         record = t.StructType.fromJson(json.loads(first["record_type"]))
         _check_replayable(record, pipeline)
@@ -122,7 +124,7 @@ class Quarantine:
         return Replay(_replayed(chosen, record, parse_lines), columns)
 
     def remove(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
-        """After a replay was committed, or to drop rows for good. Gives the number of rows removed."""
+        """Called after a replay is committed, and to drop rows for good. Returns the number of rows."""
         if self._table(pipeline) is None:
             return 0
         condition = f"batch_id = {_literal(batch_id)}"
@@ -142,7 +144,7 @@ class Quarantine:
         with _refusal(f"cannot open the quarantine of {pipeline}"):
             try:
                 table = self._spark.read.format("delta").load(self._path(pipeline))
-                table.schema  # noqa: B018  Spark Connect looks for the table only now
+                table.schema  # noqa: B018  Spark Connect opens the table only now
             except AnalysisException as error:
                 if error.getCondition() in _ABSENT:
                     return None
@@ -150,7 +152,7 @@ class Quarantine:
         return table
 
     def _folders(self) -> list[str]:
-        """By Spark's own file systems, so that any URL will do."""
+        """Lists with Spark's file systems, which know every URL."""
         logs = re.sub(r"([\\\[\]{}*?,])", r"\\\1", self._root) + "/*/_delta_log/*.json"
         with _refusal(f"cannot list {self._root}"):
             try:
@@ -165,37 +167,25 @@ class Quarantine:
         return sorted(row[0] for row in folders)
 
     def _summaries(self, pipeline: str) -> list[QuarantineSummary]:
+        from tallymark.checks.quarantine_files import BadRowGroup, summaries_of
+
         table = self._table(pipeline)
         if table is None:
             return []
+        counts = F.count("*").alias("rows"), F.min("quarantined_at").alias("at")
         with _refusal(f"cannot read the quarantine of {pipeline}"):
-            batches = table.groupBy("batch_id").agg(
-                F.count("*").alias("rows"),
-                F.count_distinct("file").alias("files"),
-                F.min("quarantined_at").alias("at"),
-            )
-            reasons: dict[str, dict[str, int]] = {}
-            for row in (
-                table.groupBy("batch_id", "reason").count().orderBy(F.desc("count"), "reason").collect()
-            ):
-                reasons.setdefault(row["batch_id"], {})[row["reason"]] = row["count"]
-            return [
-                QuarantineSummary(
-                    pipeline=pipeline,
-                    batch_id=row["batch_id"],
-                    rows=row["rows"],
-                    files=row["files"],
-                    reasons=reasons.get(row["batch_id"], {}),
-                    quarantined_at=row["at"],
-                )
-                for row in batches.orderBy("at", "batch_id").collect()
-            ]
+            found = table.groupBy("batch_id", "file", "reason").agg(*counts).collect()
+        groups = (
+            BadRowGroup(row["batch_id"], row["file"], row["reason"], row["rows"], row["at"].astimezone(UTC))
+            for row in found
+        )
+        return summaries_of(pipeline, groups)
 
 
 def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
     file = F.coalesce(SOURCE_FILE, F.lit(""))
     first = F.get(PROBLEMS, F.lit(0))
-    # A record that changes a key gives two rows; their orders are even and odd.
+    # A record that changes a key becomes two rows; their orders are even and odd.
     part = [F.col(ROW_ORDER) % 2] if RECORD_ORDER in checked.bad.columns else []
     return checked.bad.select(
         F.sha2(F.concat_ws("\n", F.lit(batch.id), file, F.col(POSITION), *part), 256).alias("id"),
@@ -219,7 +209,7 @@ def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
 def _replayed(chosen: DataFrame, record: t.StructType, parse_lines: ParseLines | None) -> DataFrame:
     placed = chosen.select(
         F.lit(0).alias(FILE_ORDER),  # a replay is one content
-        F.col("file_order").alias(ROW_BLOCK),  # so the files keep their order in it
+        F.col("file_order").alias(ROW_BLOCK),  # keeps the order of the files inside it
         F.col("row").alias(ROW_ORDER),
         F.col("row").alias(POSITION),
         F.col("file").alias(SOURCE_FILE),
@@ -244,7 +234,7 @@ def _check_replayable(found: t.DataType, pipeline: str) -> None:
             _check_replayable(found.elementType, pipeline)
         case t.MapType() if not isinstance(found.keyType, t.StringType):
             raise Unsupported(
-                f"{pipeline}: rows with a {found.simpleString()} cannot be replayed: JSON has text keys only",
+                f"{pipeline}: rows with a {found.simpleString()} cannot be replayed: JSON keys are text",
                 hint="`tallymark quarantine show` prints the rows; deliver them again in a new file",
             )
         case t.MapType():
@@ -266,17 +256,17 @@ def _literal(text: str) -> str:
 
 @contextmanager
 def _refusal(what: str) -> Iterator[None]:
-    """Classic Spark lets errors of Java through as they are, so no one class covers them."""
+    """Catches Exception because classic Spark passes on the errors of Java, which share no class."""
     try:
         yield
     except Exception as error:
         raise DestinationError(
             f"{what}: {_cause(error)}",
-            hint="see that the folder can be written and holds nothing else, then run again",
+            hint="make sure that the folder is writable and holds nothing else, then run again",
         ) from error
 
 
 def _cause(error: Exception) -> str:
     lines = [line.strip(": ") for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("An error occurred while calling")]
-    return told[0] if told else type(error).__name__
+    useful = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return useful[0] if useful else type(error).__name__

@@ -22,14 +22,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 from tallymark.model.graph import GraphNode, PipelineLineage
 from tallymark.model.report import (
     BatchRecord,
-    EffectiveSettings,
     Failure,
     Finding,
     MermaidDiagram,
     PipelineReport,
     PipelineStatus,
     PlanReport,
-    Prepared,
+    PrepareReport,
     Preview,
     ProjectCreated,
     QuarantinedRow,
@@ -39,6 +38,7 @@ from tallymark.model.report import (
     RowsExported,
     RunReport,
     SchemasWritten,
+    SettingsReport,
     VersionNumber,
 )
 from tallymark.model.secrets import redact
@@ -59,11 +59,11 @@ RESULTS: Mapping[str, Any] = {
     "quarantine show": list[QuarantinedRow] | RowsExported,
     "quarantine replay": PipelineReport,
     "quarantine drop": RowsDropped,
-    "config": EffectiveSettings,
+    "config": SettingsReport,
     "graph": list[GraphNode] | list[PipelineLineage] | MermaidDiagram,
     "validate": list[Finding],
     "doctor": list[Finding],
-    "prepare": Prepared,
+    "prepare": PrepareReport,
     "schema": dict[str, dict[str, object]] | SchemasWritten,
     "version": VersionNumber,
 }

@@ -25,7 +25,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PrepareReport:
     """The archive of Java classes that `tallymark prepare` wrote."""
 
     archive: Path
@@ -324,7 +324,7 @@ class EffectiveSetting:
 
 
 @dataclass(frozen=True)
-class EffectiveSettings:
+class SettingsReport:
     """Every setting of a pipeline, in the order of the reference."""
 
     pipeline: str

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from tallymark.errors import RuntimeUnavailable
-from tallymark.spark.launch_settings import REQUIRED, SparkConfig, SparkNeeds, is_connect, user_settings
+from tallymark.spark.launch_settings import (
+    REQUIRED,
+    SparkConfig,
+    SparkNeeds,
+    is_connect,
+    is_local,
+    user_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
     from tallymark.spark.jvm import RunningJvm
 
 _SEPARATOR = "\x1f"  # between settings: a character that none of them has
+_DEFAULT_STORE = "spark.hadoop.fs.defaultFS"  # where a path without a scheme is
+_CONFIGURED_ELSEWHERE = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR")  # folders of settings that may name a store
 _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
 _CONNECT_PORT = 15002
 _PROBE_SECONDS = 10
@@ -68,6 +77,14 @@ class Sessions:
     @property
     def started(self) -> bool:
         return self._root is not None
+
+    def share_files(self) -> bool:
+        """Whether a local path is the same file for Spark as for this process. Starts nothing: false means
+        that only a session can tell."""
+        if self._root is not None and not _is_stopped(self._root):
+            return shares_files(self._root)
+        elsewhere = any(os.environ.get(name) for name in _CONFIGURED_ELSEWHERE)
+        return is_local(self._config.master) and _DEFAULT_STORE not in self._user and not elsewhere
 
     def isolated(self) -> SparkSession:
         """A new session that shares no settings and no temporary views with any other."""

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from tallymark.checks.conform import CORRUPT, RAW, Conformed, conform
 from tallymark.checks.quarantine import Quarantine
+from tallymark.checks.quarantine_files import NeedsSpark, QuarantineFiles
 from tallymark.checks.split import split
 from tallymark.config.pipeline_file import ColumnConfig, QuarantineConfig
 from tallymark.errors import CheckError, DestinationError, Unsupported
@@ -48,6 +49,24 @@ def put(
             quarantine.write(batch(batch_id, attempt), checked)
 
     return write
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> QuarantineFiles:
+    """Reads what `quarantine` wrote, without Spark."""
+    return QuarantineFiles(str(tmp_path / "bad [rows]"))
+
+
+def read_alike(quarantine: Quarantine, files: QuarantineFiles, rows: int) -> None:
+    """Spark and pyarrow read the same, in the same order."""
+    read = files.rows(PIPELINE)
+    assert len(read) == rows
+    assert read == quarantine.rows(PIPELINE)
+    assert files.rows(PIPELINE, limit=2) == read[:2]
+    for name in {row.batch_id for row in read}:
+        assert files.rows(PIPELINE, name) == quarantine.rows(PIPELINE, name)
+    assert files.summaries(None) == quarantine.summaries(None) == files.summaries(PIPELINE)
+    assert sum(summary.rows for summary in files.summaries(None)) == rows
 
 
 def raw_ids(quarantine: Quarantine, batch_id: str | None = None) -> list[str]:
@@ -218,3 +237,75 @@ def test_a_place_that_cannot_be_written_is_a_clear_error(
         pytest.raises(DestinationError, match="cannot write the bad rows"),
     ):
         Quarantine(spark, str(tmp_path / "file")).write(batch(), checked)
+
+
+def test_nothing_to_read_is_no_error(files: QuarantineFiles, tmp_path: Path) -> None:
+    assert files.summaries(None) == [] and files.summaries(PIPELINE) == [] and files.rows(PIPELINE) == []
+    (tmp_path / "bad [rows]" / PIPELINE / "_delta_log").mkdir(parents=True)
+    assert files.summaries(None) == [] and files.rows(PIPELINE) == []
+
+
+def test_a_remote_quarantine_needs_spark() -> None:
+    with pytest.raises(NeedsSpark, match="s3a://bucket/bad is not a local folder"):
+        QuarantineFiles("s3a://bucket/bad")
+
+
+@pytest.mark.parametrize("interval", [pytest.param("100", marks=pytest.mark.slow), "2"])
+def test_files_are_read_as_spark_reads_them(
+    interval: str,
+    spark: SparkSession,
+    put: Callable[..., None],
+    quarantine: Quarantine,
+    files: QuarantineFiles,
+    tmp_path: Path,
+) -> None:
+    """Through retries, replays and drops, from commits alone and with checkpoints."""
+    spark.conf.set("spark.databricks.delta.properties.defaults.checkpointInterval", interval)
+    put(["x", "1", "y", "z"], "it's %20 \\ batch")
+    put(["b", "a"], "batch-2")
+    put(["b", "é"], "batch-2", attempt=2)
+    read_alike(quarantine, files, rows=5)
+    one = files.rows(PIPELINE, "batch-2")[0]
+    assert quarantine.remove(PIPELINE, "batch-2", [one.id]) == 1
+    read_alike(quarantine, files, rows=4)
+    assert quarantine.remove(PIPELINE, "it's %20 \\ batch") == 3
+    put(["last"], "batch-3")
+    read_alike(quarantine, files, rows=2)
+    log = tmp_path / "bad [rows]" / PIPELINE / "_delta_log"
+    assert bool(list(log.glob("*.checkpoint.parquet"))) == (interval == "2")
+    if interval == "2":  # as log clean-up does
+        for commit in sorted(log.glob("*.json"))[:3]:
+            commit.unlink()
+        read_alike(quarantine, files, rows=2)
+    quarantine.remove(PIPELINE, "batch-2")
+    quarantine.remove(PIPELINE, "batch-3")
+    assert files.summaries(None) == quarantine.summaries(None) == [] and files.rows(PIPELINE) == []
+
+
+def test_what_the_files_leave_open_needs_spark(
+    spark: SparkSession, put: Callable[..., None], files: QuarantineFiles, tmp_path: Path
+) -> None:
+    spark.conf.set("spark.databricks.delta.properties.defaults.enableDeletionVectors", "true")
+    put(["x", "y"])
+    for read in (lambda: files.summaries(None), lambda: files.rows(PIPELINE)):
+        with pytest.raises(NeedsSpark, match="features of Delta"):
+            read()
+    log = tmp_path / "bad [rows]" / PIPELINE / "_delta_log"
+    first = log / f"{0:020}.json"
+    whole = first.read_text()
+    first.rename(log / f"{1:020}.json")
+    with pytest.raises(NeedsSpark, match="commits are missing"):
+        files.summaries(None)
+    first.write_text(whole[: len(whole) // 2])
+    with pytest.raises(NeedsSpark, match=PIPELINE):
+        files.rows(PIPELINE)
+
+
+def test_a_version_with_a_lost_file_needs_spark(
+    put: Callable[..., None], files: QuarantineFiles, tmp_path: Path
+) -> None:
+    put(["x", "y"])
+    for file in (tmp_path / "bad [rows]" / PIPELINE).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(NeedsSpark, match=PIPELINE):
+        files.rows(PIPELINE)

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 from itertools import groupby
 from pathlib import Path
 
+import jsonschema
 import pytest
 from pyspark.sql import SparkSession
 
 from tallymark.cli.main import main
+from tallymark.model.documents import schema_of
 
 pytestmark = pytest.mark.slow
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial" / "first-load.md"
 STEP = re.compile(r"^```sh\n(.*?)^```(?:(?:(?!^```).)*?^```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+# What can be asked of the project that the tutorial leaves behind.
+QUESTIONS = [
+    "run",
+    "plan --sql",
+    "preview silver.orders",
+    "status",
+    "history",
+    "requeue silver.orders",
+    "recover",
+    "quarantine list",
+    "quarantine show silver.orders",
+    "quarantine replay silver.orders",
+    "config silver.orders",
+    "graph",
+    "graph --columns",
+    "validate",
+    "schema",
+]
 PLANNED_TO_FAIL = "tuesday.csv"  # the page says so: too many bad rows
 
 
@@ -44,3 +65,8 @@ def test_the_tutorial_does_what_it_says(
         assert shown.strip() in printed.out, f"{commands}\n{printed.out}"
         if "cd bookshop" in commands:
             monkeypatch.chdir("bookshop")
+    for question in QUESTIONS:
+        main([*question.split(), "--json"])
+        document = json.loads(capsys.readouterr().out)
+        jsonschema.validate(document, schema_of(document["command"]))
+        assert document["result"], question

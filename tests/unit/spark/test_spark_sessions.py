@@ -178,3 +178,35 @@ def test_a_package_that_does_not_exist_is_named(tmp_path: Path) -> None:
     assert "Spark cannot get these JARs: no.such.group:nothing_2.13:0.0.1\n" in done.stdout, done.stderr
     assert str(tmp_path / "home" / "logs" / "spark.log") in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "environment", "shared"),
+    [
+        ({}, {}, True),
+        ({"master": "local[2]"}, {}, True),
+        ({"master": "spark://host:7077"}, {}, False),
+        ({"master": "sc://host"}, {}, False),
+        ({"conf": {"spark.hadoop.fs.defaultFS": "hdfs://host"}}, {}, False),
+        ({}, {"HADOOP_CONF_DIR": "/etc/hadoop"}, False),
+        ({}, {"SPARK_CONF_DIR": "/etc/spark"}, False),
+    ],
+)
+def test_whether_paths_are_shared_is_known_before_spark_starts(
+    config: dict[str, Any],
+    environment: dict[str, str],
+    shared: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = Sessions(SparkConfig.model_validate(config), (), home=tmp_path)
+    assert found.share_files() is shared
+    assert not found.started
+
+
+def test_a_session_that_runs_knows_whether_paths_are_shared(spark: SparkSession) -> None:
+    assert Sessions.of(spark, ()).share_files()

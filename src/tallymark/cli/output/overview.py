@@ -21,13 +21,13 @@ from tallymark.model.graph import (
 )
 from tallymark.model.report import (
     EffectiveSetting,
-    EffectiveSettings,
     Failure,
     Finding,
     MermaidDiagram,
-    Prepared,
+    PrepareReport,
     ProjectCreated,
     SchemasWritten,
+    SettingsReport,
     VersionNumber,
 )
 
@@ -45,7 +45,7 @@ def init(folder: Path, created: Sequence[Path], pipeline: str | None) -> Answer:
 def settings(pipeline: str, found: Sequence[EffectiveSetting]) -> Answer:
     rows = tuple((setting.key, _setting_value(setting.value), setting.place) for setting in found)
     return Answer(
-        result=EffectiveSettings(pipeline, tuple(found)),
+        result=SettingsReport(pipeline, tuple(found)),
         blocks=(Grid(("setting", "value", "from"), rows),),
     )
 
@@ -169,7 +169,7 @@ def _finding_blocks(findings: Sequence[Finding]) -> Iterator[Block]:
                 yield Line(f"       → {finding.fix}")
 
 
-def prepare(made: Prepared) -> Answer:
+def prepare(made: PrepareReport) -> Answer:
     size = f"{made.bytes / 1e6:.0f} MB"
     line = Line(f"wrote {wording.path(str(made.archive))} ({size}): Spark starts faster with it", Tone.GOOD)
     return Answer(result=made, blocks=(line,))

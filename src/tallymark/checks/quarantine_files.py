@@ -1,0 +1,226 @@
+"""Reads the quarantine of a local folder without Spark.
+
+The quarantine of a pipeline is a Delta table that checks/quarantine.py writes. It uses little of the Delta
+protocol: commits, checkpoints in one file, and deletes that rewrite files. A log that uses more, such as
+deletion vectors, raises `NeedsSpark`, and so does a file that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs, parquet
+
+from tallymark.model.report import QuarantinedRow, QuarantineSummary
+
+TEXT, WHOLE = pa.string(), pa.int64()
+# The columns that are read here. The table has more, for replays.
+COLUMNS = pa.schema(
+    {
+        "id": TEXT,
+        "pipeline": TEXT,
+        "batch_id": TEXT,
+        "file": TEXT,
+        "file_order": WHOLE,
+        "row": WHOLE,
+        "column": TEXT,
+        "reason": TEXT,
+        "raw": TEXT,
+        "quarantined_at": pa.timestamp("us", tz="UTC"),
+    }
+)
+OF_ROWS = ["id", "pipeline", "batch_id", "file", "row", "column", "reason", "raw", "quarantined_at"]
+OF_SUMMARIES = ["batch_id", "file", "reason", "quarantined_at"]
+ORDER = ["quarantined_at", "batch_id", "file_order", "row"]
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_UNPUBLISHED_COMMITS = ("_staged_commits", "_commits")  # folders of commits that only a catalog can order
+_PLAIN_READER = 1  # the version of the protocol that has no deletion vectors and no column mapping
+
+
+class NeedsSpark(Exception):
+    """The quarantine cannot be read without Spark. The text says why."""
+
+
+@dataclass(frozen=True)
+class BadRowGroup:
+    """How many rows of one file a batch rejected for one reason. Several groups may be about the same."""
+
+    batch_id: str
+    file: str
+    reason: str
+    rows: int
+    quarantined_at: datetime
+
+
+class QuarantineReader(Protocol):
+    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
+        """One per batch, of one pipeline or of all."""
+        ...
+
+    def rows(self, pipeline: str, batch_id: str | None = None, *, limit: int = 100) -> list[QuarantinedRow]:
+        """The oldest rows first; those of a batch in the order in which it read them."""
+        ...
+
+
+class QuarantineFiles:
+    """A `QuarantineReader` that reads files. Its methods raise NeedsSpark."""
+
+    def __init__(self, root: str) -> None:
+        self._root = _local_folder(root)
+
+    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
+        with _left_to_spark(self._root):
+            pipelines = self._pipelines() if pipeline is None else [pipeline]
+        return [summary for name in pipelines for summary in self._summaries(name)]
+
+    def rows(self, pipeline: str, batch_id: str | None = None, *, limit: int = 100) -> list[QuarantinedRow]:
+        with _left_to_spark(self._root / pipeline):
+            table = self._table(pipeline)
+            if table is None:
+                return []
+            wanted = None if batch_id is None else pc.field("batch_id") == batch_id
+            # The order is decided on narrow columns, so that only the chosen rows are in memory as a whole.
+            order = table.to_table(columns=ORDER, filter=wanted)
+            placed = order.set_column(ORDER.index("row"), "row", pc.fill_null(order["row"], 0))
+            chosen = pc.sort_indices(placed, sort_keys=[(name, "ascending") for name in ORDER])[:limit]
+            found = table.take(chosen, columns=OF_ROWS, filter=wanted)
+            return [QuarantinedRow(**row) for row in found.to_pylist()]
+
+    def _summaries(self, pipeline: str) -> list[QuarantineSummary]:
+        with _left_to_spark(self._root / pipeline):
+            table = self._table(pipeline)
+            if table is None:
+                return []
+            parts = map(pa.Table.from_batches, ([part] for part in table.to_batches(columns=OF_SUMMARIES)))
+            return summaries_of(pipeline, (group for part in parts for group in _groups(part)))
+
+    def _pipelines(self) -> list[str]:
+        if not self._root.is_dir():
+            return []
+        return sorted(entry.name for entry in self._root.iterdir() if (entry / "_delta_log").is_dir())
+
+    def _table(self, pipeline: str) -> ds.Dataset | None:
+        folder = self._root / pipeline
+        files = _live_files(folder)
+        if files is None:
+            return None
+        # Sessions that others start may write timestamps as INT96.
+        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        return ds.dataset(
+            [str(folder / file) for file in files],
+            schema=COLUMNS,
+            format=ds.ParquetFileFormat(read_options=options),
+            filesystem=fs.LocalFileSystem(),
+        )
+
+
+def summaries_of(pipeline: str, groups: Iterable[BadRowGroup]) -> list[QuarantineSummary]:
+    """Oldest batch first, most frequent reason first."""
+    batches: dict[str, list[BadRowGroup]] = {}
+    for group in groups:
+        batches.setdefault(group.batch_id, []).append(group)
+    summaries = [
+        QuarantineSummary(
+            pipeline=pipeline,
+            batch_id=batch_id,
+            rows=sum(group.rows for group in found),
+            files=len({group.file for group in found}),
+            reasons=_reasons(found),
+            quarantined_at=min(group.quarantined_at for group in found),
+        )
+        for batch_id, found in batches.items()
+    ]
+    return sorted(summaries, key=lambda summary: (summary.quarantined_at, summary.batch_id))
+
+
+def _reasons(groups: Iterable[BadRowGroup]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts[group.reason] += group.rows
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _groups(found: pa.Table) -> Iterator[BadRowGroup]:
+    grouped = found.group_by(["batch_id", "file", "reason"])
+    for each in grouped.aggregate([([], "count_all"), ("quarantined_at", "min")]).to_pylist():
+        yield BadRowGroup(
+            each["batch_id"], each["file"], each["reason"], each["count_all"], each["quarantined_at_min"]
+        )
+
+
+def _live_files(folder: Path) -> list[str] | None:
+    """The files of the current version of a Delta table, relative to its folder. None if there is no table.
+
+    1. List the log. Without a commit or a checkpoint there is no table.
+    2. Start at the newest checkpoint, else at the first commit.
+    3. Apply the actions of every later commit.
+    4. Refuse a table that a plain reader must not read.
+    """
+    log = folder / "_delta_log"
+    if not log.is_dir():
+        return None
+    names = sorted(entry.name for entry in log.iterdir())
+    commits = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+    checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
+    if not commits and not checkpoints:
+        return None
+    start = max(checkpoints, default=-1)
+    later = [version for version in commits if version > start]
+    if later != list(range(start + 1, start + 1 + len(later))):
+        raise NeedsSpark("commits are missing in its log")
+    if any(name in names and any((log / name).iterdir()) for name in _UNPUBLISHED_COMMITS):
+        raise NeedsSpark("it has commits outside its log")
+    live: dict[str, None] = {}
+    protocol: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    for action in _actions(log, start, later):
+        if added := action.get("add"):
+            live[added["path"]] = None
+        elif removed := action.get("remove"):
+            live.pop(removed["path"], None)
+        protocol = action.get("protocol") or protocol
+        metadata = action.get("metaData") or metadata
+    if protocol["minReaderVersion"] != _PLAIN_READER or metadata["partitionColumns"]:
+        raise NeedsSpark("it uses features of Delta that only Spark can read")
+    return [unquote(path) for path in live]
+
+
+def _actions(log: Path, checkpoint: int, commits: Iterable[int]) -> Iterator[dict[str, Any]]:
+    if checkpoint >= 0:
+        kinds = ["add", "protocol", "metaData"]  # a checkpoint's `remove` is for VACUUM
+        yield from parquet.read_table(log / f"{checkpoint:020}.checkpoint.parquet", columns=kinds).to_pylist()
+    for version in commits:
+        for line in (log / f"{version:020}.json").read_text("utf-8").splitlines():
+            yield json.loads(line)
+
+
+def _local_folder(root: str) -> Path:
+    address = urlsplit(root)
+    if address.scheme not in ("", "file"):
+        raise NeedsSpark(f"{root} is not a local folder")
+    return Path(unquote(address.path)) if address.scheme else Path(root)
+
+
+@contextmanager
+def _left_to_spark(folder: Path) -> Iterator[None]:
+    """Spark has the last word on a table that cannot be read here, for example while it is vacuumed."""
+    try:
+        yield
+    except NeedsSpark as reason:
+        raise NeedsSpark(f"{folder}: {reason}") from reason
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        raise NeedsSpark(f"{folder}: {error}") from error

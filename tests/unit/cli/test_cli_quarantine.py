@@ -1,0 +1,131 @@
+"""Listing and showing the quarantine of a project: without Spark where its files are here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import SparkSession
+
+from tallymark.checks.quarantine import Quarantine
+from tallymark.model.documents import json_value
+from tallymark.model.report import Event, QuarantineSummary
+from tallymark.project import Project
+from tallymark.spark import Sessions
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+CONFIG = """
+source: {files: landing/*.csv, format: csv}
+columns: [{name: id, type: bigint}, {name: note, required: true}]
+merge_strategy: upsert
+unique_key: id
+quarantine: {max_fraction: 1.0}
+"""
+PROGRAM = """
+import sys
+from tallymark.cli.main import main
+code = main(sys.argv[1:])
+sys.exit("PySpark was imported" if "pyspark" in sys.modules else code)
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "tallymark.yaml").write_text("name: shop\n")
+    (tmp_path / "pipelines" / "silver" / "orders").mkdir(parents=True)
+    (tmp_path / "pipelines" / "silver" / "orders" / "config.yaml").write_text(CONFIG)
+    (tmp_path / "landing").mkdir()
+    return tmp_path
+
+
+def without_spark(shop: Path, *words: str) -> Any:
+    """The result of the command, in a process that must not import PySpark, let alone start Java."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--json", "--project", str(shop), "quarantine", *words],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    return json.loads(done.stdout)["result"]
+
+
+def read_alike(shop: Path, spark: SparkSession, rows: int) -> None:
+    quarantine = Quarantine(spark, str(shop / "warehouse" / "_tallymark" / "quarantine"))
+    assert without_spark(shop, "list") == json_value(quarantine.summaries(None))
+    shown = without_spark(shop, "show", "silver.orders")
+    assert shown == json_value(quarantine.rows("silver.orders"))
+    assert len(shown) == rows
+
+
+def test_list_and_show_start_no_spark(shop: Path) -> None:
+    """On the quarantine of one batch, written by hand."""
+    folder = shop / "warehouse" / "_tallymark" / "quarantine" / "silver.orders"
+    (folder / "_delta_log").mkdir(parents=True)
+    names = ("id", "pipeline", "batch_id", "file", "column", "reason", "raw")
+    rows = [{name: f"{name} {row}" for name in names} for row in (2, 1)]
+    more = [{"file_order": 0, "row": row, "quarantined_at": NOON} for row in (2, 1)]
+    table = pa.Table.from_pylist([one | other for one, other in zip(rows, more, strict=True)])
+    parquet.write_table(table, folder / "part one.parquet")
+    actions = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {"metaData": {"id": "0", "partitionColumns": [], "configuration": {}}},
+        {"add": {"path": "part%20one.parquet", "partitionValues": {}, "size": 1, "dataChange": True}},
+    ]
+    (folder / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    assert [row["row"] for row in without_spark(shop, "show", "silver.orders")] == [1, 2]
+    assert without_spark(shop, "list")[0] == {
+        "pipeline": "silver.orders",
+        "batch_id": "batch_id 1",
+        "rows": 1,
+        "files": 1,
+        "reasons": {"reason 1": 1},
+        "quarantined_at": "2026-11-01T12:00:00+00:00",
+    }
+
+
+@pytest.mark.slow
+def test_spark_and_files_agree_through_replays_and_drops(shop: Path, spark: SparkSession) -> None:
+    assert without_spark(shop, "list") == without_spark(shop, "show", "silver.orders") == []
+    (shop / "landing" / "1.csv").write_text("id,note\n1,new\nx,new\n2,\n")
+    with Project(shop, spark=spark) as project:
+        project.run()
+        (shop / "landing" / "2.csv").write_text("id,note\n3,\n4,new\n")
+        project.run()
+        read_alike(shop, spark, rows=3)
+        config = shop / "pipelines" / "silver" / "orders" / "config.yaml"
+        config.write_text(CONFIG.replace(", required: true", ""))
+    with Project(shop, spark=spark) as project:
+        project.quarantine_replay("silver.orders")
+        read_alike(shop, spark, rows=1)
+        [left] = project.quarantine_show("silver.orders")
+        assert project.quarantine_drop("silver.orders", left.batch_id, [left.id]) == 1
+        assert without_spark(shop, "list") == project.quarantine_list() == []
+
+
+class OnlySpark:
+    """Stands for a quarantine that Spark reads."""
+
+    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
+        return []
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/quarantine", "quarantine"])
+def test_spark_is_announced_where_it_is_needed(
+    path: str, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shop / "tallymark.yaml").write_text(f"name: shop\nquarantine_path: {path}\n")
+    events: list[Event] = []
+    monkeypatch.setattr(Project, "_quarantine", lambda project: OnlySpark())
+    monkeypatch.setattr(Sessions, "share_files", lambda sessions: path.startswith("s3a"))
+    with Project(shop, on_event=events.append) as project:
+        assert project.quarantine_list() == []
+    assert events[0].text.startswith("reading the quarantine needs Spark: ")
+    assert path in events[0].text
