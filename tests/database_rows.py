@@ -66,7 +66,7 @@ def _from_arrow(value: Any, kind: pa.DataType) -> Any:
 
 def postgres_rows(url: str, table: str) -> list[Row]:
     with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as connection:
-        found = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()  # type: ignore[call-overload]
+        found = connection.execute(f"SELECT * FROM {_quoted(table)}").fetchall()
     return [
         {name: _naive(value) if isinstance(value, datetime) else value for name, value in row.items()}
         for row in found

@@ -12,4 +12,5 @@ from deltalake import DeltaTable, QueryBuilder
 def rows_of(path: Path | str) -> list[dict[str, Any]]:
     """Through its query engine: its plain reader does not know deletion vectors."""
     query = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT * FROM t")
-    return pa.table(query.read_all()).to_pylist(maps_as_pydicts="strict")
+    rows: list[dict[str, Any]] = pa.table(query.read_all()).to_pylist(maps_as_pydicts="strict")
+    return rows

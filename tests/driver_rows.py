@@ -33,16 +33,22 @@ def prepare(
     table = arrow_rows(schema, rows)
     if destination.capabilities.takes_arrow and _are_staged_as_they_are(plan, schema) and not MANY:
         return target.prepare(plan, ArrowRows([table], len(rows)), for_commit=for_commit)
-    frame = spark.createDataFrame(table, StructType.fromDDL(f"{schema}, {_TECHNICAL}"))
+    frame = spark.createDataFrame(table, struct(f"{schema}, {_TECHNICAL}"))
     return target.prepare(plan, SparkRows(frame, len(rows)), for_commit=for_commit)
+
+
+def struct(schema: str) -> StructType:
+    found = StructType.fromDDL(schema)
+    assert isinstance(found, StructType)
+    return found
 
 
 def arrow_rows(schema: str, rows: list[Row]) -> pa.Table:
     technical = ({FILE_ORDER: 0, ROW_BLOCK: 0, ROW_ORDER: number} for number in range(len(rows)))
     whole = [{**row, **added} for row, added in zip(rows, technical, strict=True)]
-    return pa.Table.from_pylist(whole, to_arrow_schema(StructType.fromDDL(f"{schema}, {_TECHNICAL}")))
+    return pa.Table.from_pylist(whole, to_arrow_schema(struct(f"{schema}, {_TECHNICAL}")))
 
 
 def _are_staged_as_they_are(plan: Plan, schema: str) -> bool:
-    own = {f.name.casefold(): f.dataType.simpleString() for f in StructType.fromDDL(schema).fields}
+    own = {f.name.casefold(): f.dataType.simpleString() for f in struct(schema).fields}
     return all(own.get(c.name.casefold()) == c.type and "<" not in c.type for c in plan.given)

@@ -9,11 +9,10 @@ from functools import cached_property
 from hashlib import sha256
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from conformance.enrolled import Subject
-from driver_rows import prepare
-from oracle import Row
+from driver_rows import prepare, struct
+from oracle import Oracle, Row
 from tallymark.destinations.contract import Commit, Destination, PreparedLoad, TargetTable
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
@@ -51,7 +50,7 @@ class Bench:
         return AS_OF + timedelta(hours=self.sequence)
 
     def plan(self, settings: MergeSettings, schema: str, *, anew: bool = False) -> Plan:
-        fields = StructType.fromDDL(schema).fields
+        fields = struct(schema).fields
         stored_as = self.destination.column_type
         incoming = [Column(f.name, stored_as(f.dataType.simpleString())) for f in fields]
         current = self.target.shape()
@@ -122,3 +121,20 @@ class Bench:
 
 def hash_of(content: str) -> str:
     return sha256(content.encode()).hexdigest()
+
+
+def load_both(bench: Bench, oracle: Oracle, schema: str, batch: list[Row]) -> Counts:
+    before = len(oracle.rows)
+    counts = bench.load(oracle.settings, schema, batch)
+    assert counts == oracle.load(batch, bench.as_of)
+    assert len(oracle.rows) == before + counts.inserted - counts.deleted
+    return counts
+
+
+def comparable(rows: list[Row]) -> list[Row]:
+    """Times of loads are moments; tables give them without zone, in UTC."""
+    return [{name: _naive(value) for name, value in row.items()} for row in rows]
+
+
+def _naive(value: object) -> object:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value

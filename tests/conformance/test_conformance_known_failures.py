@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ def test_a_delete_that_arrives_before_its_insert(bench: Bench) -> None:
 EMBEDDED = ["sqlite", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "duckdb"))]
 
 
-def place(kind: str, folder: Path) -> tuple[str, dict[str, object]]:
+def place(kind: str, folder: Path) -> tuple[str, dict[str, Any]]:
     if kind == "delta":
         return str(folder / "t"), {}
     return "t", {"destination": {"type": kind, "path": str(folder / "shop.db")}}

@@ -11,6 +11,7 @@ from conformance.bench import Bench, hash_of
 from conformance.orders import APPEND, DAY1, INCREMENTAL, ORDERS, REFRESH, UPSERT, order
 from oracle import canonical
 from tallymark.errors import Fenced, PlanError, TableBusy, TableMoved, TiedRows, TypeConflict
+from tallymark.model.plan import Label
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy
 
 pytestmark = pytest.mark.slow_on("delta", "duckdb")
@@ -153,8 +154,8 @@ def test_samples_show_before_and_after(bench: Bench) -> None:
     plan = bench.plan(UPSERT, ORDERS)
     with bench.prepare(plan, ORDERS, [order(1, "b"), order(8)]) as prepared:
         samples = {sample.label: sample for sample in prepared.samples(5)}
-        assert samples["update"].before is not None
-        assert (samples["update"].before["name"], (samples["update"].after or {})["name"]) == ("a", "b")
-        assert samples["insert"].before is None
+        update = samples[Label.UPDATE]
+        assert ((update.before or {})["name"], (update.after or {})["name"]) == ("a", "b")
+        assert samples[Label.INSERT].before is None
         assert "_tm_label" in prepared.sql()
     assert len(bench.rows()) == 3

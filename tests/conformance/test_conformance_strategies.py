@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from conformance.bench import Bench
+from conformance.bench import Bench, comparable, load_both
 from conformance.orders import (
     APPEND,
     BY_TIME,
@@ -35,7 +35,6 @@ from conformance.orders import (
 )
 from driver_rows import MANY
 from oracle import Oracle, Row, canonical
-from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings
 
 
@@ -100,23 +99,6 @@ def check(bench: Bench, case: Case) -> None:
     for batch in case.batches:
         load_both(bench, oracle, case.schema, batch)
     assert canonical(bench.rows()) == canonical(comparable(oracle.rows))
-
-
-def load_both(bench: Bench, oracle: Oracle, schema: str, batch: list[Row]) -> Counts:
-    before = len(oracle.rows)
-    counts = bench.load(oracle.settings, schema, batch)
-    assert counts == oracle.load(batch, bench.as_of)
-    assert len(oracle.rows) == before + counts.inserted - counts.deleted
-    return counts
-
-
-def comparable(rows: list[Row]) -> list[Row]:
-    """Times of loads are moments; tables give them without zone, in UTC."""
-    return [{name: _naive(value) for name, value in row.items()} for row in rows]
-
-
-def _naive(value: object) -> object:
-    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 MIXED = [UPSERT, APPEND, DEDUPLICATE, UPDATE, SNAPSHOT, INSERT, PAIR, INCREMENTAL, DELETE_INSERT, FULL_MERGE]

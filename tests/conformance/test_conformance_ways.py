@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from test_conformance_strategies import comparable, load_both
 
-from conformance.bench import Bench
+from conformance.bench import Bench, comparable, load_both
 from conformance.enrolled import DESTINATIONS, Surroundings
 from conformance.orders import BY_TIME, CDC, DAY1, FEED, ORDERS, UPSERT, event, order
 from driver_rows import MANY

@@ -148,7 +148,7 @@ def watched_job(job: Job, hook: Hook) -> Job:
 
     return replace(
         job,
-        ledger=Watched(job.ledger, "ledger", hook),
+        ledger=Watched(job.ledger, "ledger", hook),  # type: ignore[arg-type]
         open_destination=lambda spark: watched_destination(job.open_destination(spark), hook),
         on_event=on_event,
     )
@@ -156,7 +156,7 @@ def watched_job(job: Job, hook: Hook) -> Job:
 
 def watched_destination(destination: Any, hook: Hook) -> Any:
     if isinstance(destination, WarehouseDestination):
-        destination = WarehouseDestination(_WatchedEngine(destination._engine, hook))  # type: ignore[arg-type]
+        destination = WarehouseDestination(_WatchedEngine(destination._engine, hook))
 
     return _WatchedDestination(destination, hook)
 

@@ -122,7 +122,7 @@ class Store:
                         return database.execute(query).fetchall()
                 case _:
                     with psycopg.connect(self.url) as connection:
-                        return connection.execute(query).fetchall()  # type: ignore[call-overload,no-any-return]
+                        return connection.execute(query).fetchall()
         except (sqlite3.OperationalError, duckdb.CatalogException, psycopg.errors.UndefinedTable):
             return []
 

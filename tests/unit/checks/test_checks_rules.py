@@ -46,7 +46,7 @@ def test_other_strategies_are_no_feed() -> None:
 
 
 def test_each_operation_needs_its_own(spark: SparkSession, source: Source, conformed: Conform) -> None:
-    rows = [
+    rows: list[tuple[object, ...]] = [
         ("1", "I", "1", "x"),
         ("1", " update ", "2", None),
         ("1", "d", "3", None),
@@ -76,7 +76,7 @@ def test_each_operation_needs_its_own(spark: SparkSession, source: Source, confo
 def test_unknown_operations_are_told_as_they_are(
     spark: SparkSession, source: Source, conformed: Conform
 ) -> None:
-    rows = [("1", "X ", "1", None), ("1", None, "2", None), (None, "", None, None)]
+    rows: list[tuple[object, ...]] = [("1", "X ", "1", None), ("1", None, "2", None), (None, "", None, None)]
     made = conformed(source(local_frame(spark, rows, SCHEMA)), unique_key=["id"], feed=feed())
     assert reasons(made) == [
         [("op", "unknown operation 'X '")],

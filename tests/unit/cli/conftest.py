@@ -301,7 +301,8 @@ class Library:
 
     @property
     def calls(self) -> list[tuple[Any, ...]]:
-        return self.project.calls  # type: ignore[attr-defined]
+        calls: list[tuple[Any, ...]] = self.project.calls  # type: ignore[attr-defined]
+        return calls
 
     def fail_with(self, error: TallymarkError | BaseException) -> None:
         self.project.raises = error  # type: ignore[attr-defined]

@@ -122,6 +122,7 @@ def test_nested_sections(revenue: Callable[..., Pipeline]) -> None:
         "-- @merge_strategy: cdc\n-- @unique_key: id\n-- @cdc.sequence_by: lsn\n"
         "-- @cdc.operations.delete: D, X\n-- @cdc.operations.insert: [I]\n"
     ).config.cdc
+    assert cdc is not None
     assert cdc.sequence_by == ["lsn"]
     assert cdc.operations == {"delete": ["D", "X"], "insert": ["I"]}
 
@@ -305,7 +306,9 @@ def test_other_queries_beside_a_pipeline_are_left_alone(
     folder: Folder, revenue: Callable[..., Pipeline]
 ) -> None:
     folder.write({f"{REVENUE}/notes.sql": "SELECT 2"})
-    assert revenue("").transform.text == QUERY
+    transform = revenue("").transform
+    assert transform is not None
+    assert transform.text == QUERY
 
 
 @pytest.mark.parametrize(

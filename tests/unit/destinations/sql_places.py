@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, cast
 from uuid import uuid4
 
 import duckdb
 import psycopg
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
-from driver_rows import arrow_rows, prepare
+from driver_rows import arrow_rows, prepare, struct
 from oracle import Row
 from tallymark.destinations.contract import PreparedLoad
 from tallymark.destinations.duckdb.engine import DuckDbEngine
@@ -56,7 +57,7 @@ class Place:
         return WarehouseDestination(self.engine)
 
     def plan(self, table: str, settings: MergeSettings, schema: str) -> Plan:
-        fields = StructType.fromDDL(schema).fields
+        fields = struct(schema).fields
         incoming = [Column(f.name, self.destination.column_type(f.dataType.simpleString())) for f in fields]
         as_of = AS_OF + timedelta(hours=self.sequence)
         return build_plan(table, settings, incoming, self.destination.table(table).shape(), as_of=as_of)
@@ -142,3 +143,32 @@ def postgres_place(url: str, spark: SparkSession) -> Place:
 
 def hash_of(content: str) -> str:
     return sha256(content.encode()).hexdigest()
+
+
+class LooksAtFiles:
+    """Stands in for Spark's reader."""
+
+    @property
+    def read(self) -> LooksAtFiles:
+        return self
+
+    def option(self, name: str, value: str) -> LooksAtFiles:
+        return self
+
+    def parquet(self, address: str) -> Any:
+        return pq.read_table(address.removeprefix("file://"))
+
+
+@dataclass
+class Input:
+    place: Place
+
+    def version(self, table: str = "t") -> str | None:
+        return self.place.destination.table(table).input_version()
+
+    def rows(self, version: str | None, table: str = "t") -> list[tuple[object, ...]]:
+        with self.place.destination.table(table).read(version or "", self.place.spark) as found:
+            return sorted(tuple(row.values()) for row in cast(Any, found).to_pylist())
+
+    def now(self) -> list[tuple[object, ...]]:
+        return self.rows(self.version())

@@ -115,7 +115,7 @@ def test_a_table_that_its_catalog_does_not_know_any_more(spark: SparkSession) ->
     """A first load that was killed before the catalog heard of it, or a catalog that was lost."""
     name, rows = f"t_{uuid4().hex}", spark.range(3).coalesce(1)
     spark.sql("CREATE SCHEMA IF NOT EXISTS foreign")
-    folder = Path(spark.conf.get("spark.sql.warehouse.dir", "").removeprefix("file:"), "foreign.db", name)
+    folder = Path(str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:"), "foreign.db", name)
 
     def load() -> int:
         receipt = tm.merge(rows, f"foreign.{name}", strategy="upsert", unique_key="id", spark=spark)

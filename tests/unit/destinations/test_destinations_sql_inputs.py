@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
 import psycopg
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -21,36 +20,7 @@ from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
-from unit.destinations.sql_places import Place, duckdb_place, postgres_place, sqlite_place
-
-
-class LooksAtFiles:
-    """Stands in for Spark's reader."""
-
-    @property
-    def read(self) -> LooksAtFiles:
-        return self
-
-    def option(self, name: str, value: str) -> LooksAtFiles:
-        return self
-
-    def parquet(self, address: str) -> Any:
-        return pq.read_table(address.removeprefix("file://"))
-
-
-@dataclass
-class Input:
-    place: Place
-
-    def version(self, table: str = "t") -> str | None:
-        return self.place.destination.table(table).input_version()
-
-    def rows(self, version: str | None, table: str = "t") -> list[tuple[object, ...]]:
-        with self.place.destination.table(table).read(version or "", self.place.spark) as found:
-            return sorted(tuple(row.values()) for row in cast(Any, found).to_pylist())
-
-    def now(self) -> list[tuple[object, ...]]:
-        return self.rows(self.version())
+from unit.destinations.sql_places import Input, LooksAtFiles, duckdb_place, postgres_place, sqlite_place
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])

@@ -15,7 +15,7 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from oracle import canonical
+from oracle import Row, canonical
 from tallymark.destinations.contract import SparkRows
 from tallymark.destinations.warehouse import stage as sql_stage
 from tallymark.errors import (
@@ -209,7 +209,13 @@ def test_duplicates_of_a_legacy_table_are_repaired(place: Place) -> None:
         counts = prepared.counts
         prepared.commit(place.marker(plan, counts))
     assert (counts.inserted, counts.updated, counts.deleted, counts.total) == (1, 1, 3, 2)
-    expected = [{"k": 1, "v": "new"}, {"k": 2, "v": "x"}, {"k": 3, "v": "c"}, {"k": 4, "v": "d"}, {"v": "n"}]
+    expected: list[Row] = [
+        {"k": 1, "v": "new"},
+        {"k": 2, "v": "x"},
+        {"k": 3, "v": "c"},
+        {"k": 4, "v": "d"},
+        {"v": "n"},
+    ]
     assert canonical(place.rows("t")) == canonical(expected)
 
 

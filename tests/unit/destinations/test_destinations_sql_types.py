@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from oracle import canonical
+from oracle import Row, canonical
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.settings import MergeSettings, Strategy
 from unit.destinations.sql_places import Place
@@ -35,7 +35,7 @@ COLUMNS = {
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 NESTED = "k int, s struct<a:bigint,b:array<string>>, m map<string,int>, l array<struct<x:decimal(5,2)>>"
 
-ROWS = [
+ROWS: list[Row] = [
     {
         "k": 1,
         "a_tiny": -128,

@@ -10,14 +10,21 @@ from typing import Any, cast
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
-from test_destinations_sql_inputs import Input, LooksAtFiles
 
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.destinations.warehouse.engine import Session
 from tallymark.errors import DestinationError, Fenced, NotATable, TableMoved, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
-from unit.destinations.sql_places import Place, duckdb_place, hash_of, postgres_place, sqlite_place
+from unit.destinations.sql_places import (
+    Input,
+    LooksAtFiles,
+    Place,
+    duckdb_place,
+    hash_of,
+    postgres_place,
+    sqlite_place,
+)
 
 AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
 

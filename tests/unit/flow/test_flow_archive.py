@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tallymark.flow import run as run_module
+from tallymark.flow.transform.archive import archive_committed
 from tallymark.model.report import Outcome
 from unit.flow.shop import ORDERS, DatabaseShop, csv
 
@@ -59,12 +60,11 @@ def test_what_a_dead_run_left_is_moved_by_the_next(
 
 
 def test_another_file_in_its_place_is_left_alone(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = run_module.archive_committed
     path = shop.drop("orders/1.csv", csv("1,new,1.00"))
 
     def replaced_first(job: Any) -> tuple[str, ...]:
         Path(path).write_text(csv("1,replaced,1.00"))
-        return archive(job)
+        return archive_committed(job)
 
     with monkeypatch.context() as patched:
         patched.setattr(run_module, "archive_committed", replaced_first)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from tallymark.checks.split import split
 from tallymark.flow import load
 from tallymark.model.plan import Merge, Plan
+from tallymark.strategies.build import build_plan
 from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 
@@ -35,7 +37,7 @@ def expect_no_file_blamed(shop: Shop) -> None:
 
 
 def test_fewer_labels_than_rows(place: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    build: Callable[..., Plan] = load.build_plan
+    build: Callable[..., Plan] = build_plan
 
     def lose_labels(*args: Any, **kwargs: Any) -> Plan:
         plan = build(*args, **kwargs)
@@ -49,7 +51,6 @@ def test_fewer_labels_than_rows(place: Shop, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_fewer_rows_planned_than_read(place: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    split = load.split
 
     @contextmanager
     def read_one_more(*args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from tallymark.errors import ConfigError
 from tallymark.flow import load as load_module
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PipelineReport
+from tallymark.sources.discover import recheck
 from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 EVENTS = "source: {files: 'landing/events/*'}\nmerge_strategy: append_only\n"
@@ -227,7 +228,6 @@ def test_a_dangling_link_is_told_and_holds_its_place(shop: DatabaseShop) -> None
 
 def test_content_that_changes_before_the_commit(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
     path = shop.drop("orders/1.csv", csv("1,new,1.00"))
-    recheck = load_module.recheck
 
     def changed_first(files: Any, root: Path, spark: Any) -> None:
         path.write_text(csv("1,changed,1.00"))

@@ -145,9 +145,9 @@ def test_a_preview_shows_query_schema_rows_and_plan_and_writes_nothing(shop: Dat
     with shop.open() as project:
         seen = project.preview("gold.twice", rows=2)
     assert "SELECT order_id, amount * 2 AS twice FROM" in seen.query and "{{" not in seen.query
-    assert [name for name, _ in seen.schema] == ["order_id", "twice"]
+    assert [column.name for column in seen.schema] == ["order_id", "twice"]
     assert len(seen.rows) == 2 and "Physical Plan" in seen.spark_plan
-    assert [name for name, _ in seen.inputs] == ["ref silver.orders"]
+    assert [read.name for read in seen.inputs] == ["ref silver.orders"]
     assert not shop.has("gold.twice")
     assert shop.load("gold.twice").outcome is Outcome.LOADED, "nothing was recorded either"
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 import tallymark as tm
 from tallymark.cli.output.plans import plan as shown
 from tallymark.errors import ConfigError
-from tallymark.flow.transform import views
 from tallymark.ledger.ledger import Ledger
+from tallymark.model.marker import Marker
 from tallymark.model.report import DeferredInput, Outcome, PlanReport
 from tallymark.project import validate
 from tallymark.spark import Sessions
@@ -36,6 +36,10 @@ class ViewShop(DatabaseShop):
         folder = self.root / "pipelines" / name.replace(".", "/")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(text)
+
+    def move(self, old: str, new: str, text: str) -> None:
+        (self.root / "pipelines/gold/big" / old).unlink()
+        self.write(text, file=new)
 
     def big(self) -> list[tuple[Any, ...]]:
         return self.rows("gold.big", "order_id")
@@ -142,7 +146,7 @@ def test_after_a_lost_ledger_an_earlier_form_of_it_is_no_proof(shop: ViewShop) -
 
 def test_a_death_before_the_commit_is_retried(shop: ViewShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(views.Marker, "of", dies)
+        patched.setattr(Marker, "of", dies)
         shop.run("gold.big")
     assert not shop.has("gold.big")
     assert shop.load("gold.big").outcome is Outcome.LOADED
@@ -151,7 +155,7 @@ def test_a_death_before_the_commit_is_retried(shop: ViewShop, monkeypatch: pytes
 
 def test_a_retry_makes_what_was_begun_or_nothing(shop: ViewShop, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(views.Marker, "of", dies)
+        patched.setattr(Marker, "of", dies)
         shop.run("gold.big")
     shop.write(BIG.replace("amount >", "amount > 100 +"))
     first = shop.run("gold.big")
@@ -273,10 +277,7 @@ REFUSED: dict[str, tuple[Callable[[ViewShop], None], str]] = {
     ),
     "rules": (lambda shop: shop.pipeline("gold.big", "quality: {min_rows: 1}"), "quality"),
     "Python": (
-        lambda shop: (
-            (shop.root / "pipelines/gold/big/pipeline.sql").unlink(),
-            shop.write("# @materialized: view\nresult = 1", file="pipeline.py"),
-        )[1],
+        lambda shop: shop.move("pipeline.sql", "pipeline.py", "# @materialized: view\nresult = 1"),
         "a view is a query",
     ),
 }

@@ -41,10 +41,10 @@ def test_a_fresh_ledger_is_made_with_its_folder_and_kept(url: str) -> None:
 
 def test_sqlite_is_durable_and_lets_readers_read(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
-        pragma = {
-            name: in_the_ledger(ledger, lambda c, n=name: c.exec_driver_sql(f"PRAGMA {n}").scalar())
-            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        }
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        pragma = in_the_ledger(
+            ledger, lambda c: {name: c.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}
+        )
     assert pragma == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 60_000}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import openpyxl
 import pyarrow as pa
 import pytest
+from openpyxl.worksheet.worksheet import Worksheet
 
 from tallymark.errors import UnreadableFile
 from tallymark.sources.formats.excel import workbook_reader
@@ -16,6 +17,7 @@ from tallymark.sources.formats.excel import workbook_reader
 def save(path: Path, *rows: list[object], sheet: str = "Sheet", first: str | None = None) -> None:
     book = openpyxl.Workbook()
     page = book.active
+    assert isinstance(page, Worksheet)
     if first:
         page.title = first
         page = book.create_sheet(sheet)

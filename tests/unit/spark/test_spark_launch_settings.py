@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -92,7 +93,7 @@ def test_all_cores() -> None:
         {"shipped": frozenset({"delta-spark_4.1_2.13-4.4.0.jar"})},
     ],
 )
-def test_a_delta_that_the_user_brings_is_not_fetched(tmp_path: Path, brought: dict[str, object]) -> None:
+def test_a_delta_that_the_user_brings_is_not_fetched(tmp_path: Path, brought: dict[str, Any]) -> None:
     assert DELTA_PACKAGE not in settings(tmp_path, **brought)["spark.jars.packages"]
 
 
