@@ -76,7 +76,7 @@ def test_events_under_payload(landing: Any) -> None:
 def test_events_in_files_with_types(landing: Any, spark: SparkSession, spark_format: str) -> None:
     image = "struct<id:bigint,name:string>"
     types = f"op string, before {image}, after {image}, source struct<lsn:bigint,db:string>"
-    frame = spark.createDataFrame(list(EVENTS), types)  # type: ignore[arg-type]
+    frame = spark.createDataFrame(list(EVENTS), types)
     landing.write_frame(f"a.{spark_format}", frame, spark_format)
     assert changes(landing, glob=f"*.{spark_format}") == FLAT
 
