@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tallymark.config.keys import write_reference
 from tallymark.destinations.registry import with_support
+from tallymark.model.documents import as_text, schema
 
 REFERENCE = Path(__file__).parent / "reference"
 
@@ -11,3 +12,4 @@ if __name__ == "__main__":
     write_reference(REFERENCE)
     page = REFERENCE / "destinations.md"
     page.write_text(with_support(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (REFERENCE / "documents.schema.json").write_text(as_text(schema()), encoding="utf-8")

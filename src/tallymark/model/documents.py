@@ -101,6 +101,7 @@ def document(
 
 
 def as_text(content: Mapping[str, object]) -> str:
+    """A document, or its schema, as it is printed."""
     # ASCII only: a file name that is not UTF-8 holds lone surrogates, which no encoding accepts.
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
@@ -130,13 +131,28 @@ def json_value(value: object) -> object:
             return redact(str(value))
 
 
-def schema_of(name: str) -> dict[str, object]:
-    """The JSON Schema of a document, by its name in `RESULTS`. Every field is required, except `error`.
-    Unknown fields are allowed, because later versions of the program may add some."""
+def schema() -> dict[str, object]:
+    """The JSON Schema of all documents. Every field is required, except `error`. Unknown fields are allowed,
+    because later versions of the program may add some."""
     definitions: dict[str, object] = {}
     return {
         "$schema": _DIALECT,
-        "title": f"tallymark {name} --json",
+        "title": "A document of tallymark --json",
+        "oneOf": [_document_shape(name, definitions) for name in RESULTS],
+        "$defs": definitions,
+    }
+
+
+def schema_of(name: str) -> dict[str, object]:
+    """The JSON Schema of one document, by its name in `RESULTS`."""
+    definitions: dict[str, object] = {}
+    return {"$schema": _DIALECT, **_document_shape(name, definitions), "$defs": definitions}
+
+
+def _document_shape(name: str, definitions: dict[str, object]) -> dict[str, object]:
+    option = f"--{name}" if name == "version" else name
+    return {
+        "title": f"tallymark {option} --json",
         "type": "object",
         "properties": {
             "tallymark": {"type": "string"},
@@ -147,13 +163,7 @@ def schema_of(name: str) -> dict[str, object]:
             "error": _shape(Failure, definitions),
         },
         "required": ["tallymark", "schema", "command", "ok", "result"],
-        "$defs": definitions,
     }
-
-
-def schemas() -> dict[str, dict[str, object]]:
-    """The JSON Schema of every document."""
-    return {name: schema_of(name) for name in RESULTS}
 
 
 def _shape(kind: Any, definitions: dict[str, object]) -> dict[str, object]:
