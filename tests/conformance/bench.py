@@ -49,14 +49,20 @@ class Bench:
         """An hour later for every batch."""
         return AS_OF + timedelta(hours=self.sequence)
 
-    def plan(self, settings: MergeSettings, schema: str, *, anew: bool = False) -> Plan:
+    def plan(self, settings: MergeSettings, schema: str, *, rebuild: bool = False) -> Plan:
         fields = struct(schema).fields
         stored_as = self.destination.column_type
         incoming = [Column(f.name, stored_as(f.dataType.simpleString())) for f in fields]
         current = self.target.shape()
         properties = self.destination.table_properties
         return build_plan(
-            self.table, settings, incoming, current, as_of=self.as_of, table_properties=properties, anew=anew
+            self.table,
+            settings,
+            incoming,
+            current,
+            as_of=self.as_of,
+            table_properties=properties,
+            rebuild=rebuild,
         )
 
     def prepare(
@@ -92,10 +98,10 @@ class Bench:
         rows: list[Row],
         content: str | None = None,
         *,
-        anew: bool = False,
+        rebuild: bool = False,
     ) -> Counts:
         self.sequence += 1
-        plan = self.plan(settings, schema, anew=anew)
+        plan = self.plan(settings, schema, rebuild=rebuild)
         self._look(plan, schema, rows)
         with self.prepare(plan, schema, rows) as prepared:
             counts = prepared.counts

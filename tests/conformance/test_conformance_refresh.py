@@ -45,7 +45,7 @@ def test_so_it_does_for_the_other_strategies(bench: Bench, settings: MergeSettin
 def check(bench: Bench, settings: MergeSettings) -> None:
     bench.load(settings, ORDERS, DAY1)
     held = len(bench.rows())
-    counts = bench.load(settings, ORDERS, BATCH, anew=True)
+    counts = bench.load(settings, ORDERS, BATCH, rebuild=True)
     oracle = Oracle(settings)
     expected = oracle.load(BATCH, bench.as_of)
     assert counts == replace(expected, deleted=held)
@@ -57,21 +57,21 @@ def check(bench: Bench, settings: MergeSettings) -> None:
 
 def test_columns_that_the_batch_lacks_are_empty_then(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1)
-    bench.load(UPSERT, "id bigint, name string", [{"id": 1, "name": "b"}], anew=True)
+    bench.load(UPSERT, "id bigint, name string", [{"id": 1, "name": "b"}], rebuild=True)
     assert bench.rows() == [{"id": 1, "name": "b", "amount": None, "at": None}]
 
 
 def test_a_type_can_change_then(bench: Bench) -> None:
     bench.load(UPSERT, ORDERS, DAY1)
     schema = ORDERS.replace("name string", "name bigint")
-    bench.load(UPSERT, schema, [order(1) | {"name": 5}], anew=True)
+    bench.load(UPSERT, schema, [order(1) | {"name": 5}], rebuild=True)
     assert [row["name"] for row in bench.rows()] == [5]
 
 
 def test_ties_are_refused_as_ever(bench: Bench) -> None:
     bench.load(INCREMENTAL, ORDERS, DAY1)
     with pytest.raises(TiedRows):
-        bench.load(INCREMENTAL, ORDERS, [order(1, "b"), order(1, "c")], anew=True)
+        bench.load(INCREMENTAL, ORDERS, [order(1, "b"), order(1, "c")], rebuild=True)
     assert len(bench.rows()) == 3
 
 

@@ -15,9 +15,9 @@ from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.delta import write as delta_write
-from tallymark.destinations.lakehouse import prune as spark_near
+from tallymark.destinations.lakehouse import prune
 from tallymark.destinations.lakehouse.labels import Labelled
-from tallymark.model.plan import KeyRange, Merge, Plan
+from tallymark.model.plan import KeyRange, Plan
 from tallymark.model.settings import MergeSettings
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def test_a_way(
     assert way in {commit.method for commit in bench.commits}
 
 
-GLANCES = {
+READ_FIRST = {
     "upsert": (
         UPSERT,
         ORDERS,
@@ -88,9 +88,9 @@ GLANCES = {
 }
 
 
-@pytest.mark.parametrize("name", GLANCES if MANY else [])
+@pytest.mark.parametrize("name", READ_FIRST if MANY else [])
 def test_a_few_columns_first(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    settings, schema, batches = GLANCES[name]
+    settings, schema, batches = READ_FIRST[name]
     bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))
     oracle = Oracle(settings)
     for batch in batches:
@@ -98,17 +98,17 @@ def test_a_few_columns_first(name: str, spark: SparkSession, tmp_path: Path) -> 
     assert canonical(bench.rows()) == canonical(comparable(oracle.rows))
 
 
-def test_rows_that_tell_enough_are_not_read_whole(
+def test_rows_whose_label_is_decided_are_not_read_whole(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: list[int] = []
-    read_whole = spark_near._with_keys_of
+    read_whole = prune._with_keys_of
 
-    def counted(batch: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
+    def counted(batch: DataFrame, table: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         whole.append(batch.count())
-        return read_whole(batch, table, merge)
+        return read_whole(batch, table, keys)
 
-    monkeypatch.setattr(spark_near, "_with_keys_of", counted)
+    monkeypatch.setattr(prune, "_with_keys_of", counted)
     bench = Bench(spark, DESTINATIONS["delta_large"].make(Surroundings(spark, tmp_path, str)))
     bench.load(UPSERT, ORDERS, DAY1)
     assert bench.load(UPSERT, ORDERS, [order(1, "b", day=2), order(2, day=2), order(4)]).updated == 2
@@ -123,6 +123,7 @@ def _tell_ranges(bench: Bench, batch: list[Row], monkeypatch: pytest.MonkeyPatch
     ranges = (KeyRange("id", f"{min(ids)}L", f"{max(ids)}L"),)
 
     def plan(*args: object, **kwargs: object) -> Plan:
-        return replace(Bench.plan(bench, *args, **kwargs), key_ranges=ranges)  # type: ignore[arg-type]
+        made = Bench.plan(bench, *args, **kwargs)  # type: ignore[arg-type]
+        return replace(made, hints=replace(made.hints, key_ranges=ranges))
 
     monkeypatch.setattr(bench, "plan", plan)

@@ -120,7 +120,7 @@ def prepared_batch(
                 current,
                 as_of=batch.as_of,
                 table_properties=job.destination.table_properties,
-                anew=_is_refresh(batch),
+                rebuild=_is_refresh(batch),
                 key_ranges=checked.key_ranges,
             )
             refuse_gaps(job.destination.capabilities, plan)

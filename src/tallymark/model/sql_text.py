@@ -1,5 +1,5 @@
-"""Names and texts inside of Spark SQL. A projection written as text is one call of Spark; built of Column
-objects it is several for each of them, and a small load then waits for little else.
+"""Names and strings in Spark SQL text. A projection as text is one call of Spark; built of Column objects it
+is several calls for each column, and takes most of the time of a small load.
 """
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-# A session may read backslashes and doubled quotes either way, and replaces ${name} before anything else.
-_AS_IT_IS = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+# A session's settings change how backslashes and doubled quotes are read, and replace ${name}.
+_NEEDS_NO_ESCAPE = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
 
 def quoted(name: str) -> str:
@@ -16,7 +16,7 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    if _AS_IT_IS.fullmatch(text):
+    if _NEEDS_NO_ESCAPE.fullmatch(text):
         return f"'{text}'"
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
@@ -26,7 +26,7 @@ def literals(texts: Iterable[str]) -> str:
 
 
 def options(pairs: Mapping[str, str]) -> str:
-    """As functions like to_json take them."""
+    """A map, as functions such as to_json take it."""
     return f"map({literals(text for pair in pairs.items() for text in pair)})"
 
 

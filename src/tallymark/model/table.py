@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-JSON_TYPE = "json"  # nested values in a destination that has no nested types
+JSON_TYPE = "json"  # nested values in a destination without nested types
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class TableShape:
 
     columns: tuple[Column, ...]
     version: str
-    table_id: str = ""  # changes when a table is dropped and made again
+    table_id: str = ""  # changes when a table is dropped and created again
     properties: dict[str, str] = field(default_factory=dict)
-    unique_by: tuple[str, ...] = ()  # columns known to be unique: Tallymark's last load left them so
+    unique_by: tuple[str, ...] = ()  # columns known to be unique since Tallymark's last load
 
     def column(self, name: str) -> Column | None:
         return find_column(self.columns, name)
 
 
 def find_column(columns: Iterable[Column], name: str) -> Column | None:
-    """Names match case-insensitively, as Spark has it."""
+    """Names match case-insensitively, as in Spark."""
     wanted = name.casefold()
     return next((column for column in columns if column.name.casefold() == wanted), None)
 

@@ -3,6 +3,7 @@
 1. effective_settings   the strategy that counts: a missing field makes it fall back, under the delete guard
 2. written columns      what the load writes, and how the table's schema changes for it (`columns.py`)
 3. shape                the write shape, with the label query of a merge (`keyed.py`, `cdc.py`, `scd2.py`)
+4. hints                what makes the merge faster; without them it gives the same rows
 """
 
 from __future__ import annotations
@@ -13,13 +14,31 @@ from datetime import datetime
 from difflib import get_close_matches
 
 from tallymark.errors import PlanError
-from tallymark.model.plan import Append, KeyRange, Merge, Plan, ReplaceSlices, ReplaceTable, Shape
+from tallymark.model.plan import (
+    Append,
+    Hints,
+    KeyRange,
+    Label,
+    Merge,
+    Plan,
+    ReadFirst,
+    ReplaceSlices,
+    ReplaceTable,
+    Shape,
+)
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column
-from tallymark.strategies.cdc import merge_changes
+from tallymark.strategies.cdc import has_truncate, merge_changes
 from tallymark.strategies.columns import written_columns
-from tallymark.strategies.keyed import merge_by_key
-from tallymark.strategies.scd2 import history_columns, history_of, merge_versions
+from tallymark.strategies.keyed import (
+    ALLOWED,
+    TABLE_ROW,
+    declared_order,
+    labels_by_full_join,
+    merge_by_key,
+)
+from tallymark.strategies.scd2 import history_columns, history_of, keeps_history, merge_versions
+from tallymark.strategies.sql import compared, in_table, resolved
 
 # Strategies for which two files in one batch give another result than one batch after the other.
 _ONE_FILE_PER_BATCH = frozenset(
@@ -45,6 +64,9 @@ NEEDS: dict[Strategy, tuple[str, ...]] = {
 }
 
 DEFAULT_DELETE_GUARD = 0.5
+
+_TIMES = ("timestamp", "timestamp_ntz", "date")
+_DECIDING_ORDERS = (*_TIMES, "tinyint", "smallint", "int", "bigint")  # types with one notation for each value
 
 
 @dataclass(frozen=True)
@@ -98,11 +120,11 @@ def build_plan(
     *,
     as_of: datetime,
     table_properties: Mapping[str, str] | None = None,
-    anew: bool = False,
+    rebuild: bool = False,
     key_ranges: tuple[KeyRange, ...] = (),
 ) -> Plan:
-    """`incoming` are the batch's columns, in the types in which the destination would store them. With `anew`
-    the table becomes what the strategy would make of the batch in an empty table."""
+    """`incoming` are the batch's columns, in the types in which the destination would store them. With
+    `rebuild` the table becomes what the strategy would make of the batch in an empty table."""
     effective = effective_settings(declared)
     settings = effective.settings
     _check_names(settings, incoming)
@@ -110,12 +132,14 @@ def build_plan(
         _stored(settings, incoming),
         current,
         settings.schema_evolution,
-        may_change_types=anew or settings.strategy is Strategy.FULL_REFRESH,
+        may_change_types=rebuild or settings.strategy is Strategy.FULL_REFRESH,
     )
     given = _given(settings, incoming, written.columns)
-    shape, reason = _shape(settings, given, written.columns, None if anew else current, as_of)
-    if anew:
-        shape, reason = _anew(shape), f"full refresh of {reason}"
+    compared_with = None if rebuild else current
+    shape, reason = _shape(settings, given, written.columns, compared_with, as_of)
+    hints = _hints(settings, given, written.columns, compared_with) if isinstance(shape, Merge) else Hints()
+    if rebuild:
+        shape, reason = _rebuilt(shape), f"full refresh of {reason}"
     return Plan(
         table=table,
         settings=settings,
@@ -126,10 +150,10 @@ def build_plan(
         current=current,
         as_of=as_of,
         schema_changes=written.changes,
-        max_delete_fraction=None if anew else effective.max_delete_fraction,
+        max_delete_fraction=None if rebuild else effective.max_delete_fraction,
         partition_by=(settings.partition_column,) if settings.partition_column and current is None else (),
         table_properties=dict(table_properties or {}),
-        key_ranges=key_ranges,
+        hints=replace(hints, key_ranges=key_ranges),
         warnings=effective.warnings,
     )
 
@@ -173,12 +197,50 @@ def _shape(
             return merge, f"{settings.strategy}: rows are matched by {keys}{skipped}"
 
 
-def _anew(shape: Shape) -> Shape:
+def _rebuilt(shape: Shape) -> Shape:
     match shape:
         case Append() | ReplaceTable() | ReplaceSlices():
             return ReplaceTable()
         case Merge():
-            return replace(shape, anew=True)
+            return replace(shape, rebuilds=True)
+
+
+def _hints(
+    settings: MergeSettings, given: Sequence[Column], written: Sequence[Column], current: TableShape | None
+) -> Hints:
+    allowed = ALLOWED.get(settings.strategy)  # None for feeds and histories
+    deletes_missing = allowed is not None and allowed.missing is Label.DELETE
+    updates_one_row = allowed is not None and allowed.changed is Label.UPDATE and not deletes_missing
+    return Hints(
+        batch_keys=() if deletes_missing or _affects_other_keys(settings) else settings.unique_key,
+        updated_row=TABLE_ROW if updates_one_row else "",
+        full_join=labels_by_full_join(settings, given, written, current) if deletes_missing else None,
+        read_first=_read_first(settings, given, written, current),
+    )
+
+
+def _affects_other_keys(settings: MergeSettings) -> bool:
+    """Whether a feed or history may change rows whose keys the batch does not have."""
+    closes_absent = settings.strategy is Strategy.SCD2 and settings.scd2.close_absent
+    return closes_absent or (_is_cdc(settings) and settings.cdc is not None and has_truncate(settings.cdc))
+
+
+def _read_first(
+    settings: MergeSettings, given: Sequence[Column], written: Sequence[Column], current: TableShape | None
+) -> ReadFirst | None:
+    """A row that changed nearly always differs in a column of the declared order, or else in a time. None if
+    there is no such column, or if labels or written rows need values of other columns of the table."""
+    keeps_values = any(find_column(given, column.name) is None for column in written)
+    feed = settings.cdc if _is_cdc(settings) else None
+    compares = not feed.partial if feed else settings.skip_unchanged
+    if keeps_values or keeps_history(settings) or not compares:
+        return None
+    order = feed.sequence_by if feed else declared_order(settings)
+    held = [column for column in resolved(given, order) if in_table(current, column.name)]
+    comparing = [column for column in compared(settings, given) if in_table(current, column.name)]
+    deciding = [column for column in held if column in comparing and column.type in _DECIDING_ORDERS]
+    deciding += [column for column in comparing if column.type in _TIMES]
+    return ReadFirst(deciding[0].name, tuple(column.name for column in held)) if deciding else None
 
 
 def _stored(settings: MergeSettings, incoming: Sequence[Column]) -> list[Column]:

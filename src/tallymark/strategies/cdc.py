@@ -35,7 +35,6 @@ from tallymark.strategies.sql import (
     comparable,
     compared,
     differs,
-    glance_of,
     in_table,
     latest_first,
     name,
@@ -330,8 +329,6 @@ def merge_changes(
         tombstones=tombstones_of(settings, feed, given, feed.sequence_by, as_of)
         if changes.remembers
         else None,
-        within=() if changes.cuts else settings.unique_key,
-        glance=None if feed.partial else glance_of(settings, given, written, current, changes.sequence),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,10 +9,10 @@ from tallymark.errors import PlanError, TypeConflict
 from tallymark.model.plan import AddColumn, ChangeType, SchemaChange
 from tallymark.model.settings import SchemaEvolution
 from tallymark.model.table import Column, TableShape, find_column
+from tallymark.model.types import Primitive, stored_type
 
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_WIDER = {("float", "double"), ("date", "timestamp_ntz")}
 
 
 @dataclass(frozen=True)
@@ -60,23 +59,24 @@ def written_columns(
 
 def widens(given: str, wanted: str) -> bool:
     """Whether every value of type `given` fits type `wanted` without loss."""
-    if given == "void":
-        return True
-    if given in _INTEGERS:
-        if wanted in _INTEGERS:
-            return _INTEGERS.index(given) <= _INTEGERS.index(wanted)
-        return _fits_decimal((_DIGITS[given], 0), wanted) or (wanted == "double" and given != "bigint")
-    if decimal := _DECIMAL.fullmatch(given):
-        return _fits_decimal((int(decimal[1]), int(decimal[2])), wanted)
-    return (given, wanted) in {("float", "double"), ("date", "timestamp_ntz")}
+    match stored_type(given), stored_type(wanted):
+        case Primitive(name="void"), _:
+            return True
+        case Primitive(name=whole), Primitive(name=wider) if whole in _DIGITS and wider in _DIGITS:
+            return _DIGITS[whole] <= _DIGITS[wider]
+        case Primitive(name=whole), Primitive(name="decimal", sizes=sizes) if whole in _DIGITS:
+            return _fits((_DIGITS[whole], 0), sizes)
+        case Primitive(name=whole), Primitive(name="double") if whole in _DIGITS:
+            return whole != "bigint"
+        case Primitive(name="decimal", sizes=sizes), Primitive(name="decimal", sizes=wider_sizes):
+            return _fits(sizes, wider_sizes)
+        case one, other:
+            return (one.family, other.family) in _WIDER
 
 
-def _fits_decimal(given: tuple[int, int], wanted: str) -> bool:
-    match = _DECIMAL.fullmatch(wanted)
-    if not match:
-        return False
-    precision, scale = int(match[1]), int(match[2])
-    return scale >= given[1] and precision - scale >= given[0] - given[1]
+def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Digits before and behind the point, each as (precision, scale)."""
+    return wanted[1] >= given[1] and wanted[0] - wanted[1] >= given[0] - given[1]
 
 
 def _refuse_missing(column: Column) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from tallymark.model.plan import (
     COPIES,
     CURRENT,
@@ -24,7 +26,6 @@ from tallymark.strategies.sql import (
     any_differs,
     comparable,
     compared,
-    glance_of,
     in_table,
     latest_first,
     name,
@@ -38,6 +39,7 @@ from tallymark.strategies.sql import (
 
 _RANK = "_tm_rank"
 _PRESENT = "_tm_present"
+TABLE_ROW = "c"  # the alias of the table's row in label queries
 _COPY = "_tm_copy"
 # Types that engines sort differently, or not at all.
 _WITHOUT_ORDER = ("array<", "map<", "struct<", "json", "variant")
@@ -72,29 +74,31 @@ def merge_by_key(
     values, label = _written(given, written), _label(settings, order, given, current)
     labels = f"""
         SELECT {values}, CASE {label} END AS {name(LABEL)}, TRUE AS {name(FROM_BATCH)}
-        FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS c ON {_on_key(keys)}
+        FROM {_ranked(keys, order)} AS i LEFT JOIN {_present()} AS {TABLE_ROW} ON {_on_key(keys)}
     """
-    full_join = None
-    allowed = ALLOWED[settings.strategy]
-    sees_missing = allowed.missing is Label.DELETE
-    if sees_missing:
+    if ALLOWED[settings.strategy].missing is Label.DELETE:
         labels += f" UNION ALL {_missing(keys, written, current)}"
-        full_join = parse(f"""
-            SELECT {_written(given, written, current, or_missing=True)},
-                   CASE WHEN {name(_RANK, "i")} IS NULL THEN '{Label.DELETE}' {label} END AS {name(LABEL)},
-                   {name(_RANK, "i")} IS NOT NULL AS {name(FROM_BATCH)}
-            FROM {_ranked(keys, order)} AS i FULL JOIN {_present()} AS c ON {_on_key(keys)}
-        """)
     return Merge(
         match=keys,
         labels=parse(labels),
-        full_join=full_join,
         duplicates=duplicates_of(keys, written, current, settings, declared_order(settings)),
         refusals=(tied_rows(keys, order, given),) if order else (),
-        updated="c" if allowed.changed is Label.UPDATE and not sees_missing else "",
-        within=() if sees_missing else keys,
-        glance=glance_of(settings, given, written, current, order) if settings.skip_unchanged else None,
     )
+
+
+def labels_by_full_join(
+    settings: MergeSettings, given: Sequence[Column], written: Sequence[Column], current: TableShape | None
+) -> exp.Query:
+    """The labels of a strategy that deletes what the batch lacks, as one join."""
+    keys = settings.unique_key
+    order = resolved(given, declared_order(settings))
+    label = _label(settings, order, given, current)
+    return parse(f"""
+        SELECT {_written(given, written, current, or_missing=True)},
+               CASE WHEN {name(_RANK, "i")} IS NULL THEN '{Label.DELETE}' {label} END AS {name(LABEL)},
+               {name(_RANK, "i")} IS NOT NULL AS {name(FROM_BATCH)}
+        FROM {_ranked(keys, order)} AS i FULL JOIN {_present()} AS {TABLE_ROW} ON {_on_key(keys)}
+    """)
 
 
 def _ranked(keys: Sequence[str], order: Sequence[Column]) -> str:

@@ -154,7 +154,6 @@ def merge_versions(
         duplicates=duplicates_of(match, written, current, settings, ()),
         refusals=_refusals(line),
         tombstones=_tombstones(line, as_of),
-        within=() if line.sees_every_key else line.keys,
     )
 
 
@@ -201,10 +200,6 @@ class Timeline:
             *([*self.feed.sequence_by, self.feed.operation_column] if self.feed else []),
         ]
         return compared(self.settings, self.given, left_out)
-
-    @property
-    def sees_every_key(self) -> bool:
-        return self._closes_absent or self._cuts
 
     @property
     def _closes_absent(self) -> bool:

@@ -8,12 +8,9 @@ from collections.abc import Iterable, Sequence
 import sqlglot
 from sqlglot import exp
 
-from tallymark.model.plan import COMPARABLE, ORDERED, RANK, Glance
+from tallymark.model.plan import COMPARABLE, ORDERED, RANK
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import JSON_TYPE, Column, TableShape, find_column, is_provenance
-
-_TIMES = ("timestamp", "timestamp_ntz", "date")
-_TELLING_ORDERS = (*_TIMES, "tinyint", "smallint", "int", "bigint")  # one notation for each value
 
 
 def parse(text: str) -> exp.Query:
@@ -110,21 +107,3 @@ def resolved(columns: Sequence[Column], wanted: Iterable[str]) -> list[Column]:
     """The columns of these names, in the order of the names."""
     found = [find_column(columns, column) for column in wanted]
     return [column for column in found if column is not None]
-
-
-def glance_of(
-    settings: MergeSettings,
-    given: Sequence[Column],
-    written: Sequence[Column],
-    current: TableShape | None,
-    order: Sequence[Column],
-) -> Glance | None:
-    """A row that changed nearly always differs in a column of the declared order, or else in a time. None if
-    there is no such column, or if values of the table are written back."""
-    if any(find_column(given, column.name) is None for column in written):
-        return None
-    held = [column for column in order if in_table(current, column.name)]
-    comparing = [c for c in compared(settings, given) if in_table(current, c.name)]
-    telling = [c for c in held if c in comparing and c.type in _TELLING_ORDERS]
-    telling += [c for c in comparing if c.type in _TIMES]
-    return Glance(telling[0].name, tuple(column.name for column in held)) if telling else None

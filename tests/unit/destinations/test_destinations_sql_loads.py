@@ -29,7 +29,7 @@ from tallymark.errors import (
     TableMoved,
     Unsupported,
 )
-from tallymark.model.plan import Merge, Plan, ReplaceSlices, Tombstones
+from tallymark.model.plan import Hints, Merge, Plan, ReplaceSlices, Tombstones
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, Strategy
 from tallymark.model.table import Column
 from unit.destinations.sql_places import Place, hash_of, postgres_place
@@ -254,7 +254,8 @@ def _remembering(place: Place, days: int) -> Plan:
     )
     new = _query("""SELECT "k" FROM "incoming" WHERE "v" = 'gone'""")
     tombstones = Tombstones((Column("k", "int"),), new, plan.as_of - timedelta(days=days))
-    return replace(plan, shape=replace(plan.shape, labels=labels, tombstones=tombstones, updated=""))
+    shape = replace(plan.shape, labels=labels, tombstones=tombstones)
+    return replace(plan, shape=shape, hints=Hints())
 
 
 def test_tombstones_are_kept_with_the_load_and_forgotten_in_time(place: Place) -> None:

@@ -20,7 +20,7 @@ from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.labels import Labelled, Repair
 from tallymark.destinations.lakehouse.merge_source import MATCHES, merge_source
-from tallymark.destinations.lakehouse.prune import key_ranges
+from tallymark.destinations.lakehouse.prune import key_range_filter
 from tallymark.errors import NotATable, TallymarkError
 from tallymark.model.marker import Marker
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
@@ -62,7 +62,7 @@ def write_methods(labelled: Labelled) -> tuple[WriteMethod, ...]:
     match labelled.plan.shape:
         case Append():
             return (WriteMethod("append", "every row is added"),)
-        case ReplaceTable() | Merge(anew=True):
+        case ReplaceTable() | Merge(rebuilds=True):
             return (WriteMethod("overwrite", "the whole table is replaced"),)
         case ReplaceSlices():
             return (WriteMethod("replace slices", "whole slices of the table are replaced"),)
@@ -154,8 +154,8 @@ def _merge(labelled: Labelled, target: WriteTarget) -> None:
     names = [column.name for column in plan.columns]
     equals = "<=>" if labelled.null_matches else "="
     on = " AND ".join(f"t.{quoted(name)} {equals} s.{quoted(name)}" for name in plan.shape.match)
-    if labelled.repair is None and not labelled.null_matches and (near := key_ranges(plan, plan.shape, "t.")):
-        on = f"{near} AND {on}"
+    if labelled.repair is None and not labelled.null_matches and (ranges := key_range_filter(plan, "t.")):
+        on = f"{ranges} AND {on}"
     statement = f"""
         MERGE INTO {target.sql} AS t
         USING {_SOURCE} AS s ON s.{MATCHES} AND {on}

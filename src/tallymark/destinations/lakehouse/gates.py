@@ -40,7 +40,7 @@ def table_after(effect: Labelled) -> DataFrame:
     match plan.shape:
         case _ if plan.creates_table:
             return _brought(effect)
-        case ReplaceTable() | Merge(anew=True):
+        case ReplaceTable() | Merge(rebuilds=True):
             return _brought(effect)
         case Append():
             return stays.unionByName(effect.rows)

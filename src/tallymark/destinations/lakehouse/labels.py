@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import DuplicatesFound, SampleRow
-from tallymark.destinations.lakehouse.prune import near
+from tallymark.destinations.lakehouse.prune import pruned
 from tallymark.destinations.lakehouse.relations import (
     Relations,
     Tally,
@@ -127,7 +127,7 @@ def labelled(
 ) -> Iterator[Labelled]:
     """`current` is the table at the plan's version, or None when the load creates it. `large_table`: to read
     all its columns takes longer than a query more."""
-    removed = current if isinstance(plan.shape, Merge) and plan.shape.anew else None
+    removed = current if isinstance(plan.shape, Merge) and plan.shape.rebuilds else None
     table = current if current is not None and removed is None else no_rows(spark, plan.columns)
     with ExitStack() as cache:
         relations = Relations(spark, plan, incoming, table, tombstones, incoming_rows, cache=cache)
@@ -164,11 +164,11 @@ def _labelled_merge(
 ) -> Labelled:
     plan = relations.plan
     relations = replace(relations, incoming=given_rows(plan, relations.incoming))
-    look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.anew)
-    spoken_of = near(relations, merge, large_table=large_table)
-    rows = spoken_of.labels(merge)
+    look_everywhere = merge.duplicates.whole_table and not (plan.creates_table or merge.rebuilds)
+    affected = pruned(relations, merge, large_table=large_table)
+    rows = affected.labels(merge)
     # Counted, then written.
-    gone = spoken_of.kept(spoken_of.run(merge.tombstones.new)) if merge.tombstones else None
+    gone = affected.kept(affected.run(merge.tombstones.new)) if merge.tombstones else None
     seen = tally_merge(
         relations,
         merge,
@@ -178,7 +178,7 @@ def _labelled_merge(
         find_duplicates=look_everywhere,
         removed=removed,
     )
-    _refuse(spoken_of, merge, seen)
+    _refuse(affected, merge, seen)
     repair = None
     if seen.duplicate_keys or seen.labelled > seen.total:
         repair = _find_duplicates(relations, merge, seen)

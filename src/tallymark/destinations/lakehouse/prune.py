@@ -1,10 +1,9 @@
-"""The rows of the table and the tombstones that a batch speaks of, and no more columns than it takes.
+"""Reads of the table and its tombstones only the rows that a batch affects, by the plan's hints.
 
-1. Files that cannot hold the batch's keys are not opened: its key ranges are said as literals.
-2. Rows with its keys are found by a small side that every worker gets whole: without it, Spark would sort the
-   table for each join with it.
-3. Of a large table, the columns of the plan's glance are read first. Rows that they do not tell enough of are
-   read whole, in a second look; in most batches there are none.
+1. Files that cannot hold the batch's keys are not opened: the key ranges are literals in the query. 2. Rows
+with the batch's keys are found by a join with a broadcast side: without it, Spark would sort the table for
+each join with it. 3. Of a large table, the columns of `hints.read_first` are read first. Rows whose label
+they do not decide are then read as a whole; in most batches there are none.
 """
 
 from __future__ import annotations
@@ -15,67 +14,69 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tallymark.destinations.lakehouse.relations import Relations, written_rows
-from tallymark.model.plan import CURRENT, Glance, Merge, Plan
+from tallymark.model.plan import CURRENT, Merge, Plan, ReadFirst
 from tallymark.spark.sql import quoted
 
-_LOW, _HIGH, _OPEN = "_tm_low", "_tm_high", "_tm_open"
+_LOW, _HIGH, _UNDECIDED = "_tm_low", "_tm_high", "_tm_undecided"
 
 
-def near(relations: Relations, merge: Merge, *, large_table: bool) -> Relations:
-    if not merge.within or not relations.is_small or merge.anew or relations.plan.creates_table:
+def pruned(relations: Relations, merge: Merge, *, large_table: bool) -> Relations:
+    hints = relations.plan.hints
+    if not hints.batch_keys or not relations.is_small or merge.rebuilds or relations.plan.creates_table:
         return relations
-    ranges = key_ranges(relations.plan, merge)
+    ranges = key_range_filter(relations.plan)
     table = relations.current.where(ranges) if ranges else relations.current
-    if large_table and merge.glance is not None:
-        rows = _at_a_glance(relations, merge, merge.glance, table)
+    if large_table and hints.read_first is not None:
+        rows = _decided_first(relations, hints.read_first, table)
     else:
-        rows = _with_keys_of(relations.incoming, table, merge)
+        rows = _with_keys_of(relations.incoming, table, hints.batch_keys)
     if CURRENT in relations.read_several_times:
         rows = relations.kept(rows)
-    gone = relations.tombstones
-    if gone is not None:
-        gone = _with_keys_of(relations.incoming, gone, merge)
-    return replace(relations, current=rows, current_view="tm_near", tombstones=gone)
+    tombstones = relations.tombstones
+    if tombstones is not None:
+        tombstones = _with_keys_of(relations.incoming, tombstones, hints.batch_keys)
+    return replace(relations, current=rows, current_view="tm_pruned", tombstones=tombstones)
 
 
-def key_ranges(plan: Plan, merge: Merge, alias: str = "") -> str:
-    """Where the batch's keys are, said as literals, so that files of the table which cannot hold them are not
-    even opened. Empty: unknown, or rows with other keys matter too."""
-    within = {name.casefold() for name in merge.within}
+def key_range_filter(plan: Plan, alias: str = "") -> str:
+    """A condition with the ranges of the batch's keys as literals, so that files of the table that cannot
+    hold them are not opened. Empty if the ranges are unknown, or if rows with other keys count too."""
+    keys = {name.casefold() for name in plan.hints.batch_keys}
     return " AND ".join(
         f"{alias}{quoted(found.column)} BETWEEN {found.low} AND {found.high}"
-        for found in plan.key_ranges
-        if found.column.casefold() in within
+        for found in plan.hints.key_ranges
+        if found.column.casefold() in keys
     )
 
 
-def _with_keys_of(batch: DataFrame, table: DataFrame, merge: Merge) -> DataFrame:
-    names = [quoted(name) for name in merge.within]
-    keys = F.broadcast(batch.select(*names)).alias("k")
-    return table.alias("c").join(keys, F.expr(_same(names)), "left_semi")
+def _with_keys_of(batch: DataFrame, table: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    names = [quoted(name) for name in keys]
+    wanted = F.broadcast(batch.select(*names)).alias("k")
+    return table.alias("c").join(wanted, F.expr(_same(names)), "left_semi")
 
 
-def _at_a_glance(relations: Relations, merge: Merge, glance: Glance, table: DataFrame) -> DataFrame:
-    """Open is a row that may equal one of the batch: its value is between the least and the greatest that the
-    batch has for its key, or one of them is NULL."""
-    keys, telling = [quoted(name) for name in merge.within], quoted(glance.telling)
-    values = [F.expr(f"min({telling}) AS {_LOW}"), F.expr(f"max({telling}) AS {_HIGH}")]
+def _decided_first(relations: Relations, first: ReadFirst, table: DataFrame) -> DataFrame:
+    """A row is undecided if it may equal one of the batch: its value is between the least and the greatest
+    that the batch has for its key, or one of them is NULL."""
+    batch_keys = relations.plan.hints.batch_keys
+    keys, deciding = [quoted(name) for name in batch_keys], quoted(first.deciding)
+    values = [F.expr(f"min({deciding}) AS {_LOW}"), F.expr(f"max({deciding}) AS {_HIGH}")]
     batch = F.broadcast(relations.incoming.groupBy(*keys).agg(*values)).alias("k")
-    read = {name.casefold(): quoted(name) for name in (*merge.within, glance.telling, *glance.beside)}
+    read = {name.casefold(): quoted(name) for name in (*batch_keys, first.deciding, *first.needed)}
     seen = relations.kept(
         table.select(*read.values())
         .alias("c")
         .join(batch, F.expr(_same(keys)))
         .selectExpr(
             *(f"c.{name}" for name in read.values()),
-            f"coalesce(c.{telling} BETWEEN k.{_LOW} AND k.{_HIGH}, true) AS {_OPEN}",
+            f"coalesce(c.{deciding} BETWEEN k.{_LOW} AND k.{_HIGH}, true) AS {_UNDECIDED}",
         )
     )
     assert relations.plan.current is not None  # noqa: S101
-    told = written_rows(relations.plan.current.columns, seen.where(f"NOT {_OPEN}"))
-    if not seen.agg(F.count_if(_OPEN)).collect()[0][0]:
-        return told
-    return told.unionByName(_with_keys_of(seen.where(_OPEN), table, merge))
+    decided = written_rows(relations.plan.current.columns, seen.where(f"NOT {_UNDECIDED}"))
+    if not seen.agg(F.count_if(_UNDECIDED)).collect()[0][0]:
+        return decided
+    return decided.unionByName(_with_keys_of(seen.where(_UNDECIDED), table, batch_keys))
 
 
 def _same(names: list[str]) -> str:

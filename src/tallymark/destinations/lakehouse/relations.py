@@ -79,7 +79,7 @@ class Relations:
     def read_several_times(self) -> frozenset[str]:
         """Steps by their names, which mean the same in all queries of a plan."""
         assert isinstance(self.plan.shape, Merge)  # noqa: S101
-        reads = Counter(table.name for table in _labels(self.plan.shape).find_all(exp.Table))
+        reads = Counter(table.name for table in self._label_query(self.plan.shape).find_all(exp.Table))
         return frozenset(name for name, number in reads.items() if number > 1)
 
     def _step(self, name: str, query: exp.Query) -> str:
@@ -98,7 +98,10 @@ class Relations:
         idle = f"{LABEL} IN ({literals(_IDLE)})"
         value = "{}" if self.is_small else f"IF({idle}, NULL, {{}})"  # of many rows, only a few are written
         written = [_cast(value.format(quoted(column.name)), column) for column in self.plan.columns]
-        return self.kept(self.run(_labels(merge)).selectExpr(*written, LABEL, FROM_BATCH))
+        return self.kept(self.run(self._label_query(merge)).selectExpr(*written, LABEL, FROM_BATCH))
+
+    def _label_query(self, merge: Merge) -> exp.Query:
+        return self.plan.hints.full_join or merge.labels
 
     def kept(self, frame: DataFrame) -> DataFrame:
         """Computed once."""
@@ -110,10 +113,6 @@ class Relations:
     @property
     def is_small(self) -> bool:
         return self.incoming_rows is not None and self.incoming_rows <= MOST_TO_BROADCAST
-
-
-def _labels(merge: Merge) -> exp.Query:
-    return merge.full_join or merge.labels
 
 
 def spark_text(query: exp.Query, plan: Plan, *, pretty: bool = False) -> str:

@@ -71,7 +71,7 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         _offer_tombstones(work, merge.tombstones)
     duplicates, taken = _find_duplicates(work, merge) if merge.duplicates.whole_table else (None, 0)
     survivors = merge.duplicates.survivors if duplicates else None
-    current = _pruned(work, merge) if survivors is None else work.current
+    current = _pruned(work) if survivors is None else work.current
     seen = _label(work, merge, survivors, current)
     if seen.from_batch > total and duplicates is None:
         # A key that the table holds twice matches twice.
@@ -89,18 +89,19 @@ def _merged(work: Work, merge: Merge, total: int) -> Effect:
         )
     if duplicates is not None:
         counts = replace(counts, deleted=counts.deleted + duplicates.rows)
-    if merge.anew:
+    if merge.rebuilds:
         counts = replace(counts, deleted=_rows_in_table(work))
     return Effect(counts, _rows_for_guard(work), duplicates, taken, seen.address)
 
 
-def _pruned(work: Work, merge: Merge) -> Name:
+def _pruned(work: Work) -> Name:
     """A copy of the rows that the queries read, where that saves the engine an index of all rows."""
-    if not work.engine.joins_by_index or not merge.within or work.relation is None or work.counts_as_empty:
+    keys = work.plan.hints.batch_keys
+    if not work.engine.joins_by_index or not keys or work.relation is None or work.counts_as_empty:
         return work.current
     work.session.temporary(PRUNED, work.relation.columns)
     names = quoted_list([column.name for column in work.relation.columns])
-    found = Matching(work, STAGED, merge.within).ordinary("t")
+    found = Matching(work, STAGED, keys).ordinary("t")
     work.session.execute(
         f"INSERT INTO {quoted(PRUNED)} ({names}) SELECT {names} FROM {work.name.sql} AS t WHERE {found}"
     )
@@ -127,10 +128,10 @@ class _Labels:
 
 
 def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name) -> _Labels:
-    address = _address(work, merge) if survivors is None else None
+    address = _address(work) if survivors is None else None
     labels, columns = merge.labels, work.labelled
     if address is not None:
-        labels = labels.select(exp.column(ADDRESS, table=merge.updated, quoted=True))
+        labels = labels.select(exp.column(ADDRESS, table=work.plan.hints.updated_row, quoted=True))
         columns.append(NativeColumn(ADDRESS, address.native, "string"))
     query = work.query(labels, survivors=survivors, current=current, address=address)
     work.session.temporary_of(LABELS, columns, query)
@@ -145,8 +146,8 @@ def _label(work: Work, merge: Merge, survivors: exp.Query | None, current: Name)
     )
 
 
-def _address(work: Work, merge: Merge) -> RowAddress | None:
-    if not merge.updated or work.relation is None or work.counts_as_empty:
+def _address(work: Work) -> RowAddress | None:
+    if not work.plan.hints.updated_row or work.relation is None or work.counts_as_empty:
         return None
     return work.relation.address
 

@@ -167,7 +167,7 @@ class WarehouseLoad:
             case ReplaceSlices(columns=columns):
                 self._delete(Matching(work, STAGED, columns), self.counts.deleted)
                 self._insert_batch()
-            case Merge(anew=True):
+            case Merge(rebuilds=True):
                 self._empty()
                 self._insert_labelled()
             case Merge(match=match):
@@ -287,7 +287,7 @@ def _method(plan: Plan, counts: Counts) -> WriteMethod:
     match plan.shape:
         case Append():
             return _APPEND
-        case ReplaceTable() | Merge(anew=True):
+        case ReplaceTable() | Merge(rebuilds=True):
             return _OVERWRITE
         case ReplaceSlices():
             return _REPLACE
@@ -312,10 +312,10 @@ def _parts(work: Work, effect: Effect) -> Iterator[str]:
         case ReplaceSlices(columns=columns):
             yield from _staying(work, Matching(work, STAGED, columns))
             yield brought
-        case Merge(match=match, anew=anew):
+        case Merge(match=match, rebuilds=rebuilds):
             replaced = Matching(work, LABELS, match, _labelled(*_REPLACED))
             names = quoted_list([c.name for c in work.written])
-            if anew:
+            if rebuilds:
                 pass
             elif effect.duplicates is None:
                 yield from _staying(work, replaced)
