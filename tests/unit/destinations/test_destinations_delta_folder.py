@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.delta.log import SparkCommits
-from tallymark.destinations.delta.log_files import FileCommits, TableSettings, settings_at
+from tallymark.destinations.delta.log import FileCommits, SparkCommits, TableSettings, settings_at
 from tallymark.destinations.lakehouse.history import HistoryEntry
 
 ASKED_SPARK = [HistoryEntry(7, datetime(2026, 11, 1, tzinfo=UTC), "WRITE", {}, None, None, 6)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.destinations.delta.log_files import restored_since
+from tallymark.destinations.delta.log import restored_since
 from tallymark.destinations.lakehouse.history import HeldVersions
 
 

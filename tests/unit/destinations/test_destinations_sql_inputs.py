@@ -81,7 +81,7 @@ def test_a_table_made_anew_by_a_load_has_another_version(given: Input) -> None:
     first = given.version()
     given.place.execute("DROP TABLE t")
     assert given.version() is None
-    with pytest.raises(InputMoved, match="no such table"):
+    with pytest.raises(InputMoved, match="no longer exists"):
         given.rows(first)
     given.place.execute("CREATE TABLE t (k BIGINT)")
     mark(given, 1, "another one", forget=True)

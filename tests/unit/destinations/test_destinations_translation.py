@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sqlglot import parse_one
 
 from tallymark.destinations.contract import ViewQuery, Views
-from tallymark.destinations.warehouse.translate_functions import ALLOWED
+from tallymark.destinations.warehouse.translate import ALLOWED
 from unit.destinations.sql_places import Place
 
 WORDS = (

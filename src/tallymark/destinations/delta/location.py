@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tallymark.destinations.delta.log_files import local_folder, restored_since
+from tallymark.destinations.delta.log import local_folder, restored_since
 from tallymark.model.receipt import Receipt
 from tallymark.model.sql_text import quoted
 

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.destinations.delta.log_files import commit_digest, latest_change
+from tallymark.destinations.delta.log import commit_digest, latest_change
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.errors import InputMoved
 from tallymark.spark.sql import condition, reason

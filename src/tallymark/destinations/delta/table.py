@@ -21,14 +21,8 @@ from tallymark.destinations.contract import (
     rolled_back,
 )
 from tallymark.destinations.delta import write
-from tallymark.destinations.delta.limits import (
-    refuse_changes_to_append_only,
-    refuse_expiring_transactions,
-    refuse_odd_names,
-)
 from tallymark.destinations.delta.location import DeltaLocation
-from tallymark.destinations.delta.log import DeltaHistory, SparkCommits
-from tallymark.destinations.delta.log_files import FileCommits, is_large, settings_at
+from tallymark.destinations.delta.log import DeltaHistory, FileCommits, SparkCommits, is_large, settings_at
 from tallymark.destinations.delta.read import DeltaInput, FileLog, SparkLog
 from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad
 from tallymark.destinations.lakehouse.history import HistoryEntry
@@ -41,7 +35,7 @@ from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError, NotATable, TallymarkError, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Merge, Plan
-from tallymark.model.receipt import Receipt
+from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import Column, TableShape
 from tallymark.spark.sql import condition, is_embedded, no_rows, planned_for, reason, shares_files
 
@@ -337,3 +331,43 @@ def _spark_rows(incoming: Incoming) -> SparkRows:
             return incoming
         case ArrowRows():
             raise Unsupported("Delta tables are written by Spark, which the rows have left")
+
+
+_APPEND_ONLY = "delta.appendOnly"
+_COLUMN_MAPPING = "delta.columnMapping.mode"  # with it, a table can have any names
+_EXPIRING_TRANSACTIONS = "delta.setTransactionRetentionDuration"
+_FORBIDDEN_IN_NAMES = frozenset(" ,;{}()\n\t=")
+
+
+def refuse_odd_names(plan: Plan) -> None:
+    properties = plan.table_properties if plan.current is None else plan.current.properties
+    if properties.get(_COLUMN_MAPPING, "none") != "none":
+        return
+    for column in plan.columns:
+        if bad := sorted(_FORBIDDEN_IN_NAMES & set(column.name)):
+            raise Unsupported(
+                f"column {column.name!r}: a Delta table cannot hold a name with {' '.join(map(repr, bad))}",
+                hint=f"rename it by a rule under `columns`: {{from: {column.name!r}, name: …}}; or set the "
+                f"table property {_COLUMN_MAPPING} to name",
+                facts={"column": column.name},
+            )
+
+
+def refuse_expiring_transactions(plan: Plan) -> None:
+    """The fence lives in Delta's transaction identifiers; they must never expire."""
+    if plan.current is not None and _EXPIRING_TRANSACTIONS in plan.current.properties:
+        raise Unsupported(
+            f"{plan.table}: table property {_EXPIRING_TRANSACTIONS} lets the fence against late writers "
+            "expire",
+            hint=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_EXPIRING_TRANSACTIONS}')",
+        )
+
+
+def refuse_changes_to_append_only(plan: Plan, counts: Counts) -> None:
+    changed = counts.updated + counts.closed + counts.deleted
+    if changed and plan.current is not None and plan.current.properties.get(_APPEND_ONLY) == "true":
+        raise Unsupported(
+            f"{plan.table}: the table only takes new rows ({_APPEND_ONLY}), but {changed} rows would be "
+            "changed or removed",
+            hint=f"use append_only or insert, or ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}')",
+        )

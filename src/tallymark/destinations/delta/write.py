@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.lakehouse.history import HistoryEntry
-from tallymark.destinations.lakehouse.labels import Labelled, Repair
-from tallymark.destinations.lakehouse.merge_source import MATCHES, merge_source
+from tallymark.destinations.lakehouse.labels import MATCHES, Labelled, Repair, merge_source
 from tallymark.destinations.lakehouse.prune import key_range_filter
 from tallymark.errors import NotATable, TallymarkError
 from tallymark.model.marker import Marker

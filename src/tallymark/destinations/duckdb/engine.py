@@ -21,6 +21,7 @@ from sqlglot import exp
 from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.duckdb import CAPABILITIES, DRIVER
 from tallymark.destinations.duckdb.types import exported_type, native_type, spark_type
+from tallymark.destinations.warehouse.arrow import plain
 from tallymark.destinations.warehouse.engine import (
     Name,
     NativeColumn,
@@ -31,10 +32,9 @@ from tallymark.destinations.warehouse.engine import (
     literal,
     quoted,
     quoted_list,
+    refuse_no_place,
     without_case,
 )
-from tallymark.destinations.warehouse.file import refuse_no_place
-from tallymark.destinations.warehouse.values import plain
 from tallymark.errors import (
     CommitUnknown,
     DestinationError,

@@ -19,15 +19,15 @@ from pyspark.sql import functions as F
 from tallymark.destinations.contract import DuplicatesFound, SampleRow
 from tallymark.destinations.lakehouse.prune import pruned
 from tallymark.destinations.lakehouse.relations import (
+    LabelCounts,
     Relations,
-    Tally,
+    count_labels,
+    count_rows,
     duplicate_rows,
     given_rows,
     keeps_rows,
     same_match,
     spark_text,
-    tally,
-    tally_merge,
     written_rows,
 )
 from tallymark.errors import CountsDoNotBalance, PlanError, TiedRows
@@ -48,6 +48,7 @@ from tallymark.spark.sql import no_rows, quoted, quoted_list
 
 _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
 _SAMPLE = 5
+MATCHES = "_tm_matches"  # in the source of a MERGE: the row finds its row in the table
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,9 @@ def _whole_rows(relations: Relations) -> Labelled:
     if plan.creates_table:
         removed = None
     if relations.incoming_rows is not None and removed is None and not _counts_table(plan):
-        seen = Tally(relations.incoming_rows, 0)
+        seen = LabelCounts(relations.incoming_rows, 0)
     else:
-        seen = tally(relations, rows, count_table=_counts_table(plan), removed=removed)
+        seen = count_rows(relations, rows, count_table=_counts_table(plan), removed=removed)
     counts = Counts(inserted=seen.total, deleted=seen.removed, total=seen.total)
     return Labelled(relations.spark, plan, rows, table, counts, seen.table_rows)
 
@@ -169,7 +170,7 @@ def _labelled_merge(
     rows = affected.labels(merge)
     # Counted, then written.
     gone = affected.kept(affected.run(merge.tombstones.new)) if merge.tombstones else None
-    seen = tally_merge(
+    seen = count_labels(
         relations,
         merge,
         rows,
@@ -185,7 +186,7 @@ def _labelled_merge(
         relations = _without_duplicates(relations, merge, repair)
         rows = relations.labels(merge)
         table_rows = seen.table_rows
-        seen = tally_merge(relations, merge, rows, gone, count_table=False, find_duplicates=False)
+        seen = count_labels(relations, merge, rows, gone, count_table=False, find_duplicates=False)
         _refuse(relations, merge, seen)
         seen = replace(seen, table_rows=table_rows)
         repair = _with_overlap(repair, merge, rows)
@@ -205,7 +206,7 @@ def _labelled_merge(
     )
 
 
-def _merge_counts(seen: Tally, repair: Repair | None) -> Counts:
+def _merge_counts(seen: LabelCounts, repair: Repair | None) -> Counts:
     return Counts(
         inserted=seen.of(Label.INSERT),
         updated=seen.of(Label.UPDATE),
@@ -217,7 +218,7 @@ def _merge_counts(seen: Tally, repair: Repair | None) -> Counts:
     )
 
 
-def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
+def _refuse(relations: Relations, merge: Merge, seen: LabelCounts) -> None:
     for refusal in merge.refusals:
         if refusal.shows_as is not None and not seen.of(refusal.shows_as):
             continue
@@ -230,7 +231,7 @@ def _refuse(relations: Relations, merge: Merge, seen: Tally) -> None:
             )
 
 
-def _find_duplicates(relations: Relations, merge: Merge, seen: Tally) -> Repair:
+def _find_duplicates(relations: Relations, merge: Merge, seen: LabelCounts) -> Repair:
     plan = relations.plan
     keys = relations.kept(relations.run(merge.duplicates.keys))
     number, copies = duplicate_rows(keys)
@@ -271,7 +272,7 @@ def _with_overlap(repair: Repair, merge: Merge, rows: DataFrame) -> Repair:
     )
 
 
-def _unbalanced(plan: Plan, seen: Tally) -> CountsDoNotBalance:
+def _unbalanced(plan: Plan, seen: LabelCounts) -> CountsDoNotBalance:
     return CountsDoNotBalance(
         f"{plan.table}: {seen.total} rows came in, {seen.labelled} were labelled; nothing was written",
         facts={"total": seen.total, "labelled": seen.labelled},
@@ -285,3 +286,46 @@ def _named(rows: list[dict[str, object]] | tuple[dict[str, object], ...]) -> str
 def _counts_table(plan: Plan) -> bool:
     """Counting the table is not free: only a guarded plan pays for it."""
     return plan.max_delete_fraction is not None and not plan.creates_table
+
+
+def merge_source(labelled: Labelled) -> DataFrame:
+    """The plan's columns, LABEL and MATCHES. A row with MATCHES finds its row in the table, one without never
+    does.
+
+    A match that the table holds several times is deleted with all its rows, by one source row that matches,
+    and inserted again by one that does not: one source row may delete many rows, but never two may change
+    one."""
+    assert isinstance(labelled.plan.shape, Merge)  # noqa: S101
+    match = labelled.plan.shape.match
+    changing = labelled.rows.where(F.col(LABEL).isin([str(label) for label in _CHANGING])).drop(FROM_BATCH)
+    if labelled.null_matches:
+        changing = _one_delete_each(changing, match)
+    source = changing.withColumn(MATCHES, F.col(LABEL) != str(Label.INSERT))
+    return source if labelled.repair is None else _repaired(labelled, labelled.repair, source, match)
+
+
+def _one_delete_each(rows: DataFrame, match: tuple[str, ...]) -> DataFrame:
+    """Rows with a NULL in their key cannot be told apart: each delete would find all of them."""
+    deletes = F.col(LABEL) == str(Label.DELETE)
+    return rows.where(~deletes).unionByName(rows.where(deletes).dropDuplicates(list(match)))
+
+
+def _repaired(labelled: Labelled, repair: Repair, source: DataFrame, match: tuple[str, ...]) -> DataFrame:
+    columns = labelled.plan.columns
+    found = F.col(MATCHES)
+    touched = _among(source.where(found), repair.keys, match, "left_semi")
+    others = source.where(~found).unionByName(_among(source.where(found), repair.keys, match, "left_anti"))
+    gone = _labelled(written_rows(columns, repair.keys), Label.DELETE, matches=True)
+    replaced = touched.where(F.col(LABEL) != str(Label.DELETE)).drop(LABEL, MATCHES)
+    left = written_rows(columns, _among(repair.survivors, touched, match, "left_anti"))
+    back = _labelled(replaced.unionByName(left), Label.INSERT, matches=False)
+    return others.unionByName(gone).unionByName(back)
+
+
+def _among(rows: DataFrame, others: DataFrame, match: tuple[str, ...], how: str) -> DataFrame:
+    keys = others.select(*map(quoted, match))
+    return rows.alias("r").join(keys.alias("k"), same_match("r", "k", match), how)
+
+
+def _labelled(rows: DataFrame, label: Label, *, matches: bool) -> DataFrame:
+    return rows.withColumns({LABEL: F.lit(str(label)), MATCHES: F.lit(matches)})

@@ -1,9 +1,10 @@
 """Reads of the table and its tombstones only the rows that a batch affects, by the plan's hints.
 
-1. Files that cannot hold the batch's keys are not opened: the key ranges are literals in the query. 2. Rows
-with the batch's keys are found by a join with a broadcast side: without it, Spark would sort the table for
-each join with it. 3. Of a large table, the columns of `hints.read_first` are read first. Rows whose label
-they do not decide are then read as a whole; in most batches there are none.
+1. Files that cannot hold the batch's keys are not opened: the key ranges are literals in the query.
+2. Rows with the batch's keys are found by a join with a broadcast side. Without it, Spark would sort the
+   table for each join with it.
+3. Of a large table, the columns of `hints.read_first` are read first. Rows whose label they do not decide are
+   then read as a whole; in most batches there are none.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def _free(frame: DataFrame) -> None:
 
 
 @dataclass(frozen=True)
-class Tally:
+class LabelCounts:
     """Each count costs a Spark job of its own, or all together cost one."""
 
     total: int
@@ -195,7 +195,9 @@ class Tally:
         return sum(self.by_label.get(label, 0) for label in labels)
 
 
-def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: DataFrame | None) -> Tally:
+def count_rows(
+    relations: Relations, rows: DataFrame, *, count_table: bool, removed: DataFrame | None
+) -> LabelCounts:
     """Of a plan without labels."""
     counted = [_line("total", rows), *([_line("table", relations.current)] if count_table else [])]
     if removed is not None:
@@ -203,7 +205,7 @@ def tally(relations: Relations, rows: DataFrame, *, count_table: bool, removed: 
     return _collected(counted)
 
 
-def tally_merge(
+def count_labels(
     relations: Relations,
     merge: Merge,
     rows: DataFrame,
@@ -212,7 +214,7 @@ def tally_merge(
     count_table: bool,
     find_duplicates: bool,
     removed: DataFrame | None = None,
-) -> Tally:
+) -> LabelCounts:
     counted = [_label_lines(rows, merge.match)]
     if relations.incoming_rows is None:
         counted.append(_line("total", relations.incoming))
@@ -256,7 +258,7 @@ def _line(kind: str, rows: DataFrame) -> DataFrame:
     )
 
 
-def _collected(counted: list[DataFrame]) -> Tally:
+def _collected(counted: list[DataFrame]) -> LabelCounts:
     lines = reduce(DataFrame.unionAll, counted).collect()
     labels = [line for line in lines if line[_KIND] == "label"]
     by_label: dict[str, int] = {}
@@ -266,7 +268,7 @@ def _collected(counted: list[DataFrame]) -> Tally:
     def rows_of(kind: str) -> int:
         return sum(line[_ROWS] for line in lines if line[_KIND] == kind)
 
-    return Tally(
+    return LabelCounts(
         total=rows_of("total"),
         table_rows=rows_of("table"),
         by_label=by_label,

@@ -18,10 +18,9 @@ from sqlglot import exp
 from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.postgres import CAPABILITIES, DRIVER
 from tallymark.destinations.postgres.errors import copy_refusal, refusal
-from tallymark.destinations.postgres.settings import set_up
-from tallymark.destinations.postgres.types import native_type, spark_type
-from tallymark.destinations.postgres.values import copy_rows, exported
+from tallymark.destinations.postgres.values import copy_rows, exported, native_type, spark_type
 from tallymark.destinations.postgres.views import oid_of, replace_view, schema_of
+from tallymark.destinations.warehouse.arrow import ROWS_AT_ONCE, plain, write_rows
 from tallymark.destinations.warehouse.engine import (
     Name,
     NativeColumn,
@@ -34,14 +33,15 @@ from tallymark.destinations.warehouse.engine import (
     quoted,
     quoted_list,
 )
-from tallymark.destinations.warehouse.parquet import ROWS_AT_ONCE, write_rows
-from tallymark.destinations.warehouse.values import plain
 from tallymark.errors import CommitUnknown, Unsupported
 from tallymark.model.secrets import redact
 from tallymark.model.table import JSON_TYPE
 
 if TYPE_CHECKING:
     import psycopg
+
+    from tallymark.destinations.warehouse.engine import Row
+
 
 _KINDS = {
     "m": "a materialized view",
@@ -326,3 +326,22 @@ def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:
     if missing:
         return f"this user lacks the permission to {', '.join(missing)}"
     return "row level security hides rows of it from this user" if hides_rows else ""
+
+
+# With PostgreSQL's own 4 MB, the sort and the hash table of half a million rows are on disk.
+_MEMORY = {"work_mem": "128MB", "temp_buffers": "64MB"}
+
+
+def set_up(connection: psycopg.Connection[Row], busy_seconds: float, *, writes: bool) -> None:
+    connection.execute(f"SET LOCAL lock_timeout = {int(busy_seconds * 1000)}")
+    connection.execute("SET LOCAL TimeZone = 'UTC'")
+    connection.execute("SET LOCAL standard_conforming_strings = on")
+    # Ours is the only ANALYZE in it, of a batch that is joined by its keys: a tenth of the usual sample tells
+    # its size and whether values repeat.
+    connection.execute("SET LOCAL default_statistics_target = 10")
+    if writes:
+        for setting, wanted in _MEMORY.items():  # a server that gives more is left alone
+            connection.execute(
+                f"SELECT set_config('{setting}', '{wanted}', true) "
+                f"WHERE pg_size_bytes(current_setting('{setting}')) < pg_size_bytes('{wanted}')"
+            )

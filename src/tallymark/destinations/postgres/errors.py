@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import psycopg
 
 
-class Place(Protocol):
+class PostgresPlace(Protocol):
     @property
     def place(self) -> str: ...
 
@@ -53,7 +53,7 @@ _WORDS = (
 _UNREACHABLE = ("cannot be reached", "check that the server runs and the destination's `url`, then run again")
 
 
-def refusal(error: psycopg.Error, engine: Place) -> TallymarkError:
+def refusal(error: psycopg.Error, engine: PostgresPlace) -> TallymarkError:
     import psycopg
 
     code = error.sqlstate or ""
@@ -80,7 +80,7 @@ def refusal(error: psycopg.Error, engine: Place) -> TallymarkError:
     return DestinationError(f"{engine.place}: PostgreSQL refuses: {text}")
 
 
-def copy_refusal(error: psycopg.Error, engine: Place) -> TallymarkError:
+def copy_refusal(error: psycopg.Error, engine: PostgresPlace) -> TallymarkError:
     """While rows come in, the server says in which column it was."""
     context = str(error.diag.context or "")
     column = re.search(r", column (.+?)(?:: |$)", context)

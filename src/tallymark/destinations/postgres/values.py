@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -11,15 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallymark.destinations.postgres import copy as postgres_binary
+from tallymark.destinations.warehouse.arrow import timestamp_array
 from tallymark.destinations.warehouse.engine import NativeColumn, quoted
-from tallymark.destinations.warehouse.values import timestamp_array
-from tallymark.errors import RowsRefused
+from tallymark.errors import RowsRefused, Unsupported
 from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import Primitive, is_nested, stored_type
 
 if TYPE_CHECKING:
     import psycopg
 
     from tallymark.destinations.warehouse.engine import Row
+
 
 _ROWS_AT_ONCE = 10_000
 _BYTES_AT_ONCE = 128 << 10
@@ -113,3 +116,44 @@ def _refuse_nul(texts: pa.Array, present: bytes, column: NativeColumn) -> None:
             f"column {column.name}: a text holds the character NUL, which PostgreSQL cannot store",
             hint=f"give {column.name} a rule in `columns` that takes it out, or load it as binary",
         )
+
+
+_NATIVE = {
+    "boolean": "boolean",
+    "tinyint": "smallint",  # PostgreSQL has no smaller one
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "void": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    JSON_TYPE: "jsonb",
+}
+_SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("void", "tinyint")} | {
+    "json": JSON_TYPE,
+    "numeric": "decimal(38,18)",  # of any size: what fits this type fits it
+}
+
+
+def native_type(spark_type: str) -> str:
+    match stored_type(spark_type):
+        case Primitive(name="decimal", sizes=(precision, scale)):
+            return f"numeric({precision},{scale})"
+        case nested if is_nested(nested):
+            return _NATIVE[JSON_TYPE]
+        case flat if flat.family in _NATIVE:
+            return _NATIVE[flat.family]
+        case _:
+            raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
+
+
+def spark_type(native: str) -> str:
+    if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", native):
+        return f"decimal({found[1]},{found[2]})" if int(found[1]) <= 38 else "string"
+    without_size = re.sub(r"^(timestamp)\(\d\)", r"\1", native)
+    return _SPARK.get(without_size, "string")

@@ -25,6 +25,7 @@ from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.sqlite import CAPABILITIES
 from tallymark.destinations.sqlite.errors import refusal
 from tallymark.destinations.sqlite.values import for_arrow, python_value, row_digest, stored, type_of
+from tallymark.destinations.warehouse.arrow import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.warehouse.engine import (
     Name,
     NativeColumn,
@@ -34,10 +35,9 @@ from tallymark.destinations.warehouse.engine import (
     literal,
     quoted,
     quoted_list,
+    refuse_no_place,
     without_case,
 )
-from tallymark.destinations.warehouse.file import refuse_no_place
-from tallymark.destinations.warehouse.parquet import ROWS_AT_ONCE, write_rows
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import Primitive, is_nested, stored_type

@@ -8,7 +8,7 @@ from typing import Protocol
 from tallymark.errors import DestinationError, RowsRefused, TableBusy, TallymarkError
 
 
-class Place(Protocol):
+class SqlitePlace(Protocol):
     @property
     def path(self) -> str: ...
 
@@ -34,7 +34,7 @@ _MEANINGS = (
 )
 
 
-def refusal(error: sqlite3.Error | OverflowError, place: Place) -> TallymarkError:
+def refusal(error: sqlite3.Error | OverflowError, place: SqlitePlace) -> TallymarkError:
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return TableBusy(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tallymark.destinations.warehouse.arrow import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.destinations.warehouse.engine import NativeColumn, Row
-from tallymark.destinations.warehouse.values import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import stored_type

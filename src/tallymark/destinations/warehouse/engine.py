@@ -18,7 +18,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from tallymark.destinations.declaration import Capabilities
-from tallymark.errors import Unsupported
+from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.table import Column
 
 Row = tuple[object, ...]
@@ -238,4 +238,16 @@ def refuse_long_name(engine: Engine, name: str, kind: str) -> None:
             f"{kind} {name}: the name is longer than {engine.longest_name} bytes, "
             f"which {engine.capabilities.name} would cut off",
             hint="choose a shorter name",
+        )
+
+
+def refuse_no_place(path: str) -> None:
+    """A database in a file is made where there is none, but its folder is not."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise DestinationError(f"{path}: there is no folder {folder}", hint="create the folder first")
+    if Path(path).is_dir():
+        raise DestinationError(
+            f"{path}: is a folder, not a database file",
+            hint=f"set `path` to a file, such as {Path(path).name}/shop.db; it is made if it is not there",
         )
