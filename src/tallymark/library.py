@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import TypedDict, Unpack
 from uuid import uuid4
@@ -39,7 +38,7 @@ from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger import temporary_ledger
-from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.batch import Batch, FrameRows
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
@@ -96,11 +95,11 @@ def merge(
     if it has a `content_id`; without one, every call is a new content. Bad rows fail the call, and nothing
     is written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
     """
-    content = _frame_content(content_id)
+    rows = FrameRows.of(content_id or uuid4().hex)  # without an id, every call is a new content
     with _job(source, target, options, spark, destination) as job:
         for attempt in range(1, _CLAIMS + 1):
             try:
-                return _merge_once(job, content)
+                return _merge_once(job, rows)
             except Fenced:
                 if attempt == _CLAIMS:
                     raise
@@ -120,8 +119,8 @@ def plan(
     with _job(source, target, options, spark, destination) as job:
         if job.frame is None:
             return explain_pipeline(job, samples)
-        contents = (_frame_content(None),)
-        batch = Batch("plan", job.task.pipeline, job.table_key, BatchKind.FRAME, contents, 0, job.clock())
+        rows = FrameRows.of(uuid4().hex)
+        batch = Batch("plan", job.task.pipeline, job.table_key, rows, 0, job.clock())
         return explain_batch(job, batch, 0, samples)
 
 
@@ -189,9 +188,9 @@ def _suggestion(where: str, given: object) -> str:
     return f"did you mean {close[0]}?" if close else "one of " + ", ".join(Strategy)
 
 
-def _merge_once(job: Job, content: SourceFile) -> Receipt:
+def _merge_once(job: Job, rows: FrameRows) -> Receipt:
     with claim_table(job) as claim:
-        batch = _frame_batch(job, claim, content) if job.frame is not None else _file_batch(job, claim)
+        batch = _frame_batch(job, claim, rows) if job.frame is not None else _file_batch(job, claim)
         if isinstance(batch, Receipt):
             return batch
         receipt = load_planning_again(job, claim, batch)
@@ -199,12 +198,12 @@ def _merge_once(job: Job, content: SourceFile) -> Receipt:
         return receipt
 
 
-def _frame_batch(job: Job, claim: Claim, content: SourceFile) -> Batch | Receipt:
+def _frame_batch(job: Job, claim: Claim, rows: FrameRows) -> Batch | Receipt:
     claim.settle()
-    applied = job.target.markers([content.content_hash]).by_hash
-    if content.content_hash in applied:
-        return _already(receipt_from_marker(job, applied[content.content_hash]))
-    return claim.create(BatchKind.FRAME, (content,))
+    applied = job.target.markers([rows.content_hash]).by_hash
+    if rows.content_hash in applied:
+        return _already(receipt_from_marker(job, applied[rows.content_hash]))
+    return claim.create(rows)
 
 
 def _file_batch(job: Job, claim: Claim) -> Batch | Receipt:
@@ -231,12 +230,6 @@ def _already(first: Receipt) -> Receipt:
         already_applied=True,
         way="skip",
     )
-
-
-def _frame_content(content_id: str | None) -> SourceFile:
-    """Rows in memory have no content hash of their own: without an id, every call is a new content."""
-    name = content_id or uuid4().hex
-    return SourceFile(f"frame:{name}", 0, 0, sha256(f"frame:{name}".encode()).hexdigest())
 
 
 @contextmanager

@@ -209,7 +209,7 @@ def _shape(table: MemoryTable) -> TableShape | None:
 def prepared_in_memory(job: Job, batch: Batch, *, for_commit: bool = True) -> Iterator[tuple[Any, Plan, Any]]:
     """In the place of `flow.load.prepared_batch`: the same steps without Spark."""
     current = job.target.shape()
-    rows = tuple(_read(file.path) for file in batch.files)
+    rows = tuple(_read(file.path) for file in batch.files_read)
     plan = _plan(job.task.table, job.task.settings, current is None)
     plan = replace(plan, current=current, as_of=batch.as_of)
     with job.target.prepare(plan, rows) as prepared:  # type: ignore[arg-type]

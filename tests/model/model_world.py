@@ -22,6 +22,7 @@ import pytest
 from model.gated_worker import GatedLedger, Worker
 from model.memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
 from tallymark.config.pipeline_file import BatchConfig, SourceConfig
+from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module
@@ -213,10 +214,12 @@ class World:
     def _look_after_every_settle(self) -> None:
         settle = Claim.settle
 
-        def settle_and_look(claim: Claim, *, give_up: bool = True) -> None:
+        def settle_and_look(
+            claim: Claim, *, give_up: bool = True, markers: TableMarkers | None = None
+        ) -> None:
             job = claim._job
             before = dict(self.restored)
-            settle(claim, give_up=give_up)
+            settle(claim, give_up=give_up, markers=markers)
             if before == self.restored:
                 real = cast(Any, job.ledger)._real
                 try:

@@ -23,7 +23,7 @@ from tallymark.checks.casts import JSON_OPTIONS
 from tallymark.checks.conform import CORRUPT, POSITION, PROBLEMS, RAW, RECORD_ORDER
 from tallymark.checks.split import Checked
 from tallymark.errors import CheckError, DestinationError, Unsupported
-from tallymark.model.batch import Batch, SourceFile
+from tallymark.model.batch import Batch, QuarantinedRows
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
@@ -89,7 +89,7 @@ class Quarantine:
                 for row in chosen.limit(limit).collect()
             ]
 
-    def replay_content(self, pipeline: str, batch_id: str) -> SourceFile | None:
+    def replay_content(self, pipeline: str, batch_id: str) -> QuarantinedRows | None:
         """The rows as a content with a hash, so that a replay is applied once, as a file is."""
         table = self._table(pipeline)
         if table is None:
@@ -103,7 +103,7 @@ class Quarantine:
             )
         if not found["rows"]:
             return None
-        return SourceFile(f"quarantine:{batch_id}", found["rows"], 0, found["hash"])
+        return QuarantinedRows(batch_id, found["rows"], found["hash"])
 
     def replay_frame(self, pipeline: str, batch_id: str, parse_lines: ParseLines | None = None) -> Replay:
         """Records come back as they were read, with their original file and position. Malformed lines stay

@@ -25,7 +25,7 @@ from pyspark.storagelevel import StorageLevel
 from tallymark.checks.conform import IS_BAD, NO_CHANGE, POSITION, PROBLEMS, RAW, RECORD_ORDER, Conformed
 from tallymark.config.pipeline_file import QuarantineConfig
 from tallymark.errors import TooManyBadRows
-from tallymark.model.batch import SourceFile
+from tallymark.model.batch import Content, SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, TECHNICAL_COLUMNS, KeyRange
 from tallymark.model.report import BadRow
 from tallymark.model.sql_text import literal, quoted
@@ -66,7 +66,7 @@ class Checked:
 def split(
     conformed: Conformed,
     limits: QuarantineConfig,
-    files: Sequence[SourceFile],
+    contents: Sequence[Content],
     unique_key: Sequence[str] = (),
     *,
     collect: bool = False,
@@ -84,7 +84,7 @@ def split(
     frame = conformed.frame.persist(StorageLevel.MEMORY_AND_DISK) if keep else conformed.frame
     try:
         checked = _checked(frame, conformed.source, KeySpread.of(unique_key, conformed.columns))
-        _check_limits(checked, limits, files)
+        _check_limits(checked, limits, contents)
         yield checked
     finally:
         if keep:
@@ -159,7 +159,7 @@ def _with_position(frame: DataFrame, files: Sequence[int]) -> DataFrame:
     return placed.select("*", position).drop(_BEFORE, _FIRST)
 
 
-def _check_limits(checked: Checked, limits: QuarantineConfig, files: Sequence[SourceFile]) -> None:
+def _check_limits(checked: Checked, limits: QuarantineConfig, contents: Sequence[Content]) -> None:
     if not checked.rejected:
         return
     fraction = checked.rejected / checked.total
@@ -168,9 +168,9 @@ def _check_limits(checked: Checked, limits: QuarantineConfig, files: Sequence[So
         return
     limit = f"max_rows {limits.max_rows}" if too_many else f"max_fraction {limits.max_fraction:g}"
     blamed = [
-        files[file].path
+        contents[file].name
         for file, (rows, bad) in sorted(checked.per_file.items())
-        if bad / rows > limits.max_fraction and file < len(files)
+        if bad / rows > limits.max_fraction and file < len(contents)
     ]
     shown = _first_bad(checked, _SHOWN_ROWS)
     raise TooManyBadRows(

@@ -1,13 +1,32 @@
-"""Step 1: list the source, hash what is new, register it."""
+"""Step 1: what a source offers now. Files are listed and hashed; a transform offers one result of its query.
+
+A transform offers a result when its code or its inputs differ from those that its table was last made from.
+That needs no Spark where the inputs can tell their version without it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tallymark.errors import UnreadableFile
-from tallymark.flow.job import Job
-from tallymark.flow.offer import look
-from tallymark.model.report import DeferredInput, Discovery, RepeatedFile
+from tallymark.flow.job import Job, Query
+from tallymark.flow.transform.archive import contents_read
+from tallymark.flow.transform.backfill import window_of
+from tallymark.flow.transform.views import view_pin
+from tallymark.model.batch import FileStat, Pin, QueryResult, SourceFile
+from tallymark.model.report import DeferredInput, Discovery, RepeatedFile, Step
+from tallymark.sources.discover import Found
+from tallymark.sources.discover import discover as find_files
+
+
+@dataclass(frozen=True)
+class Offer:
+    contents: tuple[SourceFile | QueryResult, ...]  # new or changed, in the configured order
+    listed: int
+    vanished: frozenset[str]  # names of waiting contents that are no longer offered
+    deferred: tuple[tuple[str, str], ...] = ()  # (name, why it is left for the next run)
+    unreadable: tuple[UnreadableFile, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -17,15 +36,117 @@ class Discovered:
 
 
 def discover(job: Job) -> Discovered:
-    found = look(job)
-    registered = job.ledger.register(job.task.pipeline, job.table_key, found.files)
-    job.ledger.forget_vanished(job.task.pipeline, found.vanished)
-    return Discovered(
-        Discovery(
-            found.listed,
-            len(registered.new),
-            tuple(RepeatedFile(*pair) for pair in registered.duplicates),
-            tuple(DeferredInput(*pair) for pair in found.waiting),
-        ),
-        found.unreadable,
+    """Registers what the source offers."""
+    return register(job, offer_of(job))
+
+
+def register(job: Job, offer: Offer) -> Discovered:
+    registered = job.ledger.register(job.task.pipeline, job.table_key, offer.contents)
+    job.ledger.forget_vanished(job.task.pipeline, offer.vanished)
+    report = Discovery(
+        offer.listed,
+        len(registered.new),
+        tuple(RepeatedFile(*pair) for pair in registered.duplicates),
+        tuple(DeferredInput(*pair) for pair in offer.deferred),
     )
+    return Discovered(report, offer.unreadable)
+
+
+def offer_of(job: Job) -> Offer:
+    query = job.task.query
+    if query is not None:
+        return _offered_result(job, query)
+    found = offered_files(job)
+    return Offer(found.files, found.listed, found.vanished, found.waiting, found.unreadable)
+
+
+def offered_files(job: Job, on_listed: Callable[[Sequence[str]], None] = lambda paths: None) -> Found:
+    """What waits is read before the listing: what another worker registers in the meantime has not vanished,
+    it arrived later."""
+    job.tell(Step.DISCOVER, "looking for files")
+    waiting = job.ledger.waiting_contents(job.task.pipeline)
+
+    def known(paths: Sequence[str]) -> set[FileStat]:
+        on_listed(paths)
+        return job.ledger.known_stats(job.task.pipeline, job.table_key, paths)
+
+    return find_files(
+        job.task.files,
+        job.task.root,
+        known,
+        lambda: job.spark,
+        now=job.clock(),
+        watched=[entry.content.name for entry in waiting],
+        on_progress=lambda done, total: job.tell(Step.DISCOVER, "hashing files", done, total),
+    )
+
+
+def _offered_result(job: Job, query: Query) -> Offer:
+    job.tell(Step.DISCOVER, "checking the inputs")
+    waited = {entry.content.name for entry in job.ledger.waiting_contents(job.task.pipeline)}
+    last = job.ledger.last_result(job.table_key)
+    before = None if last is None else last.pin
+    pin, deferred = view_pin(job, query) if query.is_view else pin_now(job, query, before)
+    if pin is None:
+        return Offer((), len(query.refs) + len(query.zones), frozenset(), deferred)
+    if last is not None and not pin.is_rerun and pin.identity == last.pin.identity:
+        return Offer((), 1, frozenset(waited - {last.name}), deferred)
+    result = _result(job, pin, last)
+    is_known = job.ledger.is_offered(job.task.pipeline, job.table_key, result)
+    return Offer(() if is_known else (result,), 1, frozenset(waited - {result.name}), deferred)
+
+
+def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
+    """The inputs in their current versions, or None if one does not exist yet; and what is deferred, with the
+    reason. Files that are still being written are left for the next run."""
+    deferred: list[tuple[str, str]] = []
+    tables: dict[str, str] = {}
+    for name in query.refs:
+        version = job.open_input(name).input_version()
+        if version is None:
+            deferred.append((name, "its table does not exist yet"))
+        else:
+            tables[name] = version
+    zones = {zone: _files_in(job, query, zone, before, deferred) for zone in query.zones}
+    if len(tables) < len(query.refs) or not all(zones.values()):
+        return None, tuple(deferred)
+    window = window_of(job.task.settings, job.task.rerun)
+    return Pin(query.code, tables, zones, job.task.rerun.full_refresh, window), tuple(deferred)
+
+
+def _result(job: Job, pin: Pin, last: QueryResult | None) -> QueryResult:
+    requested_ns = int(job.clock().timestamp() * 1e9)
+    if pin.refresh:  # a new content each time that it is requested
+        return QueryResult.of(pin, requested_ns, after=str(requested_ns))
+    if pin.window is not None:  # once for each content of the table
+        return QueryResult.of(pin, requested_ns, after="" if last is None else last.content_hash)
+    result = QueryResult.of(pin, requested_ns)
+    if last is not None and job.ledger.batch_of_hashes(job.table_key, [result.content_hash]):
+        return QueryResult.of(pin, requested_ns, after=last.content_hash)
+    return result
+
+
+def _files_in(
+    job: Job, query: Query, zone: str, before: Pin | None, deferred: list[tuple[str, str]]
+) -> tuple[SourceFile, ...]:
+    known = {file.path: file for file in before.zones.get(zone, ())} if before is not None else {}
+    on_record = {file.stat for file in known.values()}
+    found = find_files(
+        query.zones[zone],
+        job.task.root,
+        lambda paths: on_record,
+        lambda: job.spark,
+        now=job.clock(),
+        watched=known.keys(),
+    )
+    for unreadable in found.unreadable:
+        raise unreadable
+    deferred += found.waiting
+    kept = {path: file for path, file in known.items() if path not in found.vanished}
+    files = {**kept, **{file.path: file for file in found.files}}
+    if job.task.archive:
+        read = contents_read(job)
+        files = {path: file for path, file in files.items() if file.content_hash not in read}
+    if not files:
+        deferred.append((f"landing zone {zone}", "it holds no new files yet"))
+    return tuple(files[path] for path in sorted(files))

@@ -23,10 +23,9 @@ from tallymark.destinations.contract import Destination, TableLocator, TargetTab
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.batch import BatchKind
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Event, Step
-from tallymark.model.rerun import ONLY_NEW, Rerun
+from tallymark.model.transform import ONLY_NEW, Rerun
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 
@@ -93,10 +92,6 @@ class Task:
     def strategy(self) -> str:
         """As receipts and reports tell it."""
         return str(Materialized.VIEW if self.is_view else self.settings.strategy)
-
-    @property
-    def batch_kind(self) -> BatchKind:
-        return BatchKind.FILES if self.query is None else BatchKind.QUERY
 
     @property
     def max_files(self) -> int:

@@ -19,10 +19,10 @@ from tallymark.flow.quality import quality_of
 from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.flow.transform.archive import refuse_remote_files
 from tallymark.flow.transform.backfill import refuse_rerun
-from tallymark.flow.transform.pins import code_hash
 from tallymark.ledger import Ledger
+from tallymark.model.batch import code_hash
 from tallymark.model.report import Event
-from tallymark.model.rerun import Rerun
+from tallymark.model.transform import Rerun
 from tallymark.spark import Sessions
 from tallymark.templates import References
 

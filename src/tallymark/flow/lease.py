@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from tallymark.errors import LeaseHeld, LeaseLost, LedgerError
-from tallymark.ledger.facts import Lease
+from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger
 
 log = logging.getLogger(__name__)

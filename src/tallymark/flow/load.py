@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import assert_never
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,10 +27,9 @@ from tallymark.errors import (
 from tallymark.flow import staged
 from tallymark.flow.job import Job
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
-from tallymark.flow.transform.pins import pin_of
 from tallymark.flow.transform.query import transformed
 from tallymark.flow.transform.watermarks import watermark_after
-from tallymark.model.batch import REPLAY_PREFIX, Batch, BatchKind, SourceFile
+from tallymark.model.batch import Batch, Content, Files, FrameRows, QuarantinedRows, QueryResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
 from tallymark.model.receipt import Counts, Receipt
@@ -70,7 +70,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         refuse_failed(plan.table, quality)
         warnings += gate_warnings(plan.table, quality)
         job.quarantine.write(batch, checked)
-        recheck(_files_read(batch), job.task.root, lambda: job.spark)
+        recheck(batch.files_read, job.task.root, lambda: job.spark)
         ensure_lease()
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
         strategy = str(plan.settings.strategy)
@@ -109,7 +109,12 @@ def prepared_batch(
         with (
             planned_for(job.spark, size_bytes=_size(batch)),
             split(
-                rows, job.task.limits, batch.files, keys, collect=collect, keep=not _is_read_again(job, batch)
+                rows,
+                job.task.limits,
+                batch.members,
+                keys,
+                collect=collect,
+                keep=not _is_read_again(job, batch),
             ) as checked,
         ):
             job.tell(Step.PLAN, f"planning {checked.total} rows")
@@ -131,71 +136,70 @@ def prepared_batch(
 
 def _is_read_again(job: Job, batch: Batch) -> bool:
     """Large files of columns are faster to read twice than to keep. Labels and stages are made of them before
-    the files are looked at once more (`recheck`); only what goes into the table as it is, is read by the
-    commit itself, so that it is looked at again after it."""
-    size = _size(batch) or 0
-    return size >= _TOO_LARGE_TO_KEEP and format_of(job.task.files, batch.files) in COLUMNAR
+    the files are checked once more (`recheck`); only what goes into the table unchanged is read by the commit
+    itself, so those files are checked again after it."""
+    match batch.contents:
+        case Files(files=files):
+            large = sum(file.size for file in files) >= _TOO_LARGE_TO_KEEP
+            return large and format_of(job.task.files, files) in COLUMNAR
+        case QueryResult() | FrameRows() | QuarantinedRows():
+            return False
+        case _:
+            assert_never(batch.contents)
 
 
 def _is_refresh(batch: Batch) -> bool:
-    pin = pin_of(batch)
-    return pin is not None and pin.refresh
+    return isinstance(batch.contents, QueryResult) and batch.contents.pin.refresh
 
 
 def _size(batch: Batch) -> int | None:
-    """None: who knows."""
-    return sum(file.size for file in batch.files) if batch.kind is BatchKind.FILES else None
+    """In bytes; None if the size is unknown."""
+    contents = batch.contents
+    return sum(file.size for file in contents.files) if isinstance(contents, Files) else None
 
 
 def _reading(batch: Batch) -> str:
-    if batch.kind is BatchKind.QUERY:
-        return "asking the query"
-    return "reading " + ("1 file" if len(batch.files) == 1 else f"{len(batch.files)} files")
-
-
-def _files_read(batch: Batch) -> tuple[SourceFile, ...]:
-    match batch.kind:
-        case BatchKind.FILES:
-            return batch.files
-        case BatchKind.QUERY | BatchKind.REPLAY | BatchKind.FRAME:
-            pin = pin_of(batch)
-            return () if pin is None else pin.files
+    match batch.contents:
+        case Files(files=files):
+            return "reading " + ("1 file" if len(files) == 1 else f"{len(files)} files")
+        case QueryResult():
+            return "running the query"
+        case FrameRows():
+            return "reading the DataFrame"
+        case QuarantinedRows(rows=rows):
+            return f"reading {rows} quarantined rows"
+        case _:
+            assert_never(batch.contents)
 
 
 def read_batch(job: Job, batch: Batch, inputs: ExitStack) -> SourceFrame:
     """What must stay open until the commit is closed by `inputs`."""
-    match batch.kind:
-        case BatchKind.FILES:
+    match batch.contents:
+        case Files(files=files):
             # The rules are for the rows, not for the envelope around them.
             rules = () if job.task.envelope else job.task.rules
-            read = read_files(job.spark, job.task.files, rules, batch.files, job.task.root)
-            return _unwrapped(job, read)
-        case BatchKind.REPLAY:
-            replay = job.quarantine.replay_frame(job.task.pipeline, replayed_batch(batch))
-            return SourceFrame(replay.frame, replay.columns, batch.files)
-        case BatchKind.FRAME:
-            return _unwrapped(job, _read_frame(job, batch))
-        case BatchKind.QUERY:
-            assert job.task.query is not None  # noqa: S101  the kind of a transform's batches
-            return _unwrapped(job, _in_order(transformed(job, job.task.query, batch, inputs).frame, batch))
+            return _unwrapped(job, read_files(job.spark, job.task.files, rules, files, job.task.root))
+        case QuarantinedRows(batch_id=batch_id):
+            replay = job.quarantine.replay_frame(job.task.pipeline, batch_id)
+            return SourceFrame(replay.frame, replay.columns, ())
+        case FrameRows() as content:
+            if job.frame is None:
+                raise SourceError(f"batch {batch.id} came from a DataFrame, which only its caller has")
+            return _unwrapped(job, _in_order(job.frame(job.spark), content))
+        case QueryResult(pin=pin) as content:
+            assert job.task.query is not None  # noqa: S101  only transforms have results
+            result = transformed(job, job.task.query, pin, batch.as_of, inputs)
+            return _unwrapped(job, _in_order(result.frame, content))
+        case _:
+            assert_never(batch.contents)
 
 
 def _unwrapped(job: Job, read: SourceFrame) -> SourceFrame:
     return unwrap(read, job.task.envelope) if job.task.envelope else read
 
 
-def replayed_batch(batch: Batch) -> str:
-    return batch.files[0].path.removeprefix(REPLAY_PREFIX)
-
-
-def _read_frame(job: Job, batch: Batch) -> SourceFrame:
-    if job.frame is None:
-        raise SourceError(f"batch {batch.id} came from a DataFrame, which only its caller has")
-    return _in_order(job.frame(job.spark), batch)
-
-
-def _in_order(frame: DataFrame, batch: Batch) -> SourceFrame:
-    """The rows of a DataFrame are in no file; their order is the one in which Spark gives them."""
+def _in_order(frame: DataFrame, content: Content) -> SourceFrame:
+    """The rows of a DataFrame are in no file; their order is the one in which Spark returns them."""
     columns = tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema.fields)
     technical = frame.selectExpr(
         "*",
@@ -203,10 +207,10 @@ def _in_order(frame: DataFrame, batch: Batch) -> SourceFrame:
         f"0L AS {ROW_BLOCK}",
         f"monotonically_increasing_id() AS {ROW_ORDER}",
         f"CAST(NULL AS string) AS {CORRUPT}",
-        f"{literal(batch.files[0].content_hash)} AS {SOURCE_FILE_HASH}",
-        f"{literal(batch.files[0].path)} AS {SOURCE_FILE}",
+        f"{literal(content.content_hash)} AS {SOURCE_FILE_HASH}",
+        f"{literal(content.name)} AS {SOURCE_FILE}",
     )
-    return SourceFrame(technical, columns, batch.files)
+    return SourceFrame(technical, columns, ())
 
 
 def balanced(planned: Counts, checked: Checked) -> Counts:
@@ -223,9 +227,9 @@ def balanced(planned: Counts, checked: Checked) -> Counts:
 
 def _refuse_idle_replay(batch: Batch, counts: Counts) -> None:
     """Otherwise every replay of hopeless rows would move them to a new batch of the quarantine."""
-    if batch.kind is BatchKind.REPLAY and counts.rejected == counts.total:
+    if isinstance(batch.contents, QuarantinedRows) and counts.rejected == counts.total:
         raise CheckError(
-            f"none of the {counts.total} quarantined rows of batch {replayed_batch(batch)} is good now",
+            f"none of the {counts.total} quarantined rows of batch {batch.contents.batch_id} is good now",
             hint="change the pipeline's `columns` so that they fit, or `tallymark quarantine drop` them",
         )
 
@@ -248,7 +252,7 @@ def _changed_meanwhile(job: Job, batch: Batch, plan: Plan) -> tuple[str, ...]:
     if isinstance(plan.shape, Merge) or not _is_read_again(job, batch):
         return ()
     try:
-        recheck(batch.files, job.task.root, lambda: job.spark)
+        recheck(batch.files_read, job.task.root, lambda: job.spark)
     except FileChanged as changed:
         return (f"{changed.path}: changed while its rows were written: look at them, or restore the table",)
     except Exception as error:  # the rows are committed: not to know must not look like a failed load
@@ -327,7 +331,7 @@ def _telling_spark_errors(job: Job, batch: Batch) -> Iterator[None]:
     except TallymarkError:
         raise
     except Exception as error:
-        named = unreadable_from(error, batch.files)
+        named = unreadable_from(error, batch.names)
         if named is not None:
             raise named from error
         query = job.task.query

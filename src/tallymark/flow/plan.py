@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tallymark.checks.split import Checked, bad_rows
 from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import TallymarkError
-from tallymark.flow.batching import choose
-from tallymark.flow.claim import failure_of
+from tallymark.flow.claim import failure_of, planned_batch
 from tallymark.flow.job import Job
 from tallymark.flow.load import balanced, prepared_batch, tripped_guard, warnings_of
-from tallymark.flow.offer import look
 from tallymark.flow.quality import check_gates, gate_warnings
 from tallymark.flow.transform.views import explain_view
-from tallymark.ledger.facts import WaitingFile
-from tallymark.model.batch import Batch, FileState, SourceFile
+from tallymark.model.batch import Batch
 from tallymark.model.plan import AddColumn, ChangeType, Merge, Plan, SchemaChange
 from tallymark.model.receipt import Counts
 from tallymark.model.report import PlanReport, RowSample
-from tallymark.sources.discover import order_files
 
 _BAD_ROWS_SHOWN = 20
 
@@ -27,7 +21,7 @@ _BAD_ROWS_SHOWN = 20
 def explain_pipeline(job: Job, samples: int) -> PlanReport:
     """The plan of the next batch: an open one, else the first that a load would make."""
     try:
-        batch, more = _next_batch(job)
+        batch, more = planned_batch(job)
     except TallymarkError as error:
         return _report(job, failure=error)
     return _report(job) if batch is None else explain_batch(job, batch, more, samples)
@@ -56,7 +50,7 @@ def _explain(
         reason=plan.reason,
         creates_table=plan.creates_table,
         counts=balanced(prepared.counts, checked),
-        files=tuple(file.path for file in batch.files),
+        files=batch.names,
         schema_changes=tuple(_in_words(change) for change in plan.schema_changes),
         guards=(guard,) if guard and not job.task.allow_deletes else (),
         warnings=warnings_of(plan, prepared) + gate_warnings(plan.table, quality),
@@ -69,55 +63,6 @@ def _explain(
         quality=quality,
         more_files=more,
     )
-
-
-def _next_batch(job: Job) -> tuple[Batch | None, int]:
-    for open_batch in job.ledger.open_batches(job.table_key):
-        return open_batch, len(job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key))
-    waiting = _waiting_with_unregistered(job)
-    task = job.task
-    choice = choose(
-        waiting,
-        ordered=task.ordered,
-        max_files=task.max_files,
-        max_bytes=task.batch.max_bytes_value,
-        max_attempts=task.max_attempts,
-    )
-    if not choice.files:
-        return None, 0
-    batch = Batch(
-        id="plan",
-        pipeline=task.pipeline,
-        table_key=job.table_key,
-        kind=task.batch_kind,
-        files=choice.files,
-        sequence=0,
-        as_of=job.clock(),
-    )
-    return batch, len(waiting) - len(choice.files)
-
-
-def _waiting_with_unregistered(job: Job) -> Sequence[WaitingFile]:
-    """What a run would register now, without registering it: new contents that neither the ledger nor the
-    table knows."""
-    found = look(job)
-    entries = {
-        e.file.path: e
-        for e in job.ledger.waiting_files(job.task.pipeline, table_key=job.table_key)
-        if e.file.path not in found.vanished
-    }
-    first_with_content: dict[str, SourceFile] = {}
-    for file in found.files:
-        first_with_content.setdefault(file.content_hash, file)
-    loaded = job.ledger.batch_of_hashes(job.table_key, list(first_with_content))
-    for file in first_with_content.values():
-        if file.content_hash not in loaded:
-            entries[file.path] = WaitingFile(file, FileState.PENDING, 0, "")
-    if not entries:
-        return []
-    applied = job.target.markers([e.file.content_hash for e in entries.values()]).by_hash
-    waiting = [e.file for e in entries.values() if e.file.content_hash not in applied]
-    return [entries[file.path] for file in order_files(waiting, job.task.order)]
 
 
 def _in_words(change: SchemaChange) -> str:

@@ -15,7 +15,6 @@ from tallymark.errors import TallymarkError
 from tallymark.flow.claim import Claim, claim_table
 from tallymark.flow.job import Job
 from tallymark.flow.run import Tally, load_one
-from tallymark.model.batch import BatchKind
 from tallymark.model.report import PipelineReport
 
 # A replay takes the rows that are good now; the others go back to the quarantine under its own batch.
@@ -45,7 +44,7 @@ def _replay_batch(job: Job, claim: Claim, tally: Tally, original: str) -> None:
     if content is None:
         return
     applied = job.ledger.batch_of_hashes(job.table_key, [content.content_hash])
-    if applied or load_one(job, claim, tally, claim.create(BatchKind.REPLAY, (content,))):
+    if applied or load_one(job, claim, tally, claim.create(content)):
         job.quarantine.remove(pipeline, original)
 
 

@@ -20,7 +20,8 @@ from tallymark.errors import (
     TableMoved,
     TallymarkError,
 )
-from tallymark.flow.claim import Claim, claim_table, failure_of, next_files, waiting_in_order
+from tallymark.flow.batching import waiting_in_order
+from tallymark.flow.claim import Claim, claim_table, failure_of, has_work, was_rolled_back
 from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
 from tallymark.flow.transform.archive import archive_committed
@@ -40,7 +41,7 @@ def run_pipeline(job: Job) -> PipelineReport:
         found = discover(job)
         tally.discovery = found.report
         tally.tell_of_stuck_files(found)
-        if work_is_waiting(job, found):
+        if has_work(job, found) or was_rolled_back(job):
             with claim_table(job) as claim:
                 tally.recovered, tally.undone = claim.recovered, claim.undone
                 claim.settle()
@@ -57,8 +58,7 @@ def run_pipeline(job: Job) -> PipelineReport:
 
 
 def load_all(job: Job, claim: Claim, tally: Tally, found: Discovered) -> None:
-    for unreadable in found.unreadable:
-        claim.set_aside(unreadable)
+    claim.set_aside(found.unreadable)
     while batch := claim.next_batch():
         load_one(job, claim, tally, batch)
     tally.held_back = claim.held_back
@@ -71,12 +71,12 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
     except (CommitUnknown, Fenced, LedgerError):
         raise  # not settled here: the batch stays open, and whoever claims next asks its marker
     except TallymarkError as error:
-        if not claim.isolating(batch, error):
+        if not claim.isolates(batch, error):
             tally.failed(_naming_its_file(job, batch, error))
         claim.fail(batch, error)
         return False
     job.tell(Step.RECORD, f"recording batch {batch.id}")
-    job.ledger.commit_batch(claim.lease.lease, batch.id, receipt)
+    claim.commit(batch, receipt)
     tally.loaded(receipt)
     return True
 
@@ -84,9 +84,9 @@ def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
 def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> TallymarkError:
     """Checks, plans and tables see rows, not files; with one file in the batch it is clear which it was."""
     query = job.task.query
-    path = batch.files[0].path if query is None else query.transform.file
+    path = batch.names[0] if query is None else query.transform.file
     of_rows = isinstance(error, CheckError | PlanError | RowsRefused)
-    if of_rows and len(batch.files) == 1 and path not in error.message:
+    if of_rows and len(batch.members) == 1 and path not in error.message:
         error.message = f"{path}: {error.message}"
         error.facts.setdefault("path", path)
     return error
@@ -99,26 +99,11 @@ def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
     load = make_view if job.task.is_view else load_batch
     for attempt in range(1, PLANS_PER_BATCH + 1):
         try:
-            return load(job, batch, claim.lease.lease.fence, claim.lease.ensure)
+            return load(job, batch, claim.fence, claim.ensure)
         except TableMoved:
             if attempt == PLANS_PER_BATCH:
                 raise
     raise AssertionError("unreachable")
-
-
-def work_is_waiting(job: Job, found: Discovered) -> bool:
-    """Asked without Spark, so that a run with nothing to do stays cheap."""
-    unreadable = [error.path for error in found.unreadable]
-    return bool(
-        job.ledger.open_batches(job.table_key)
-        or next_files(job, unreadable, job.task.max_files).files
-        or was_rolled_back(job)
-    )
-
-
-def was_rolled_back(job: Job) -> bool:
-    last = job.ledger.last_receipt(job.table_key)
-    return last is not None and job.was_rolled_back(last)
 
 
 @dataclass
@@ -153,7 +138,7 @@ class Tally:
             self.failed(
                 SourceError(
                     f"{len(stuck)} files failed {task.max_attempts} times and are left alone, first "
-                    f"{stuck[0].file.path}: {stuck[0].error}",
+                    f"{stuck[0].content.name}: {stuck[0].error}",
                     hint=f"after repair: `tallymark requeue {task.pipeline}`",
                 )
             )

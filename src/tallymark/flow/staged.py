@@ -10,7 +10,7 @@ from tallymark.checks.conform import Conformed
 from tallymark.checks.split import Checked, fits_driver
 from tallymark.destinations.contract import ArrowRows, Incoming, SparkRows
 from tallymark.flow.job import Job
-from tallymark.model.batch import Batch, BatchKind
+from tallymark.model.batch import Batch, Files
 from tallymark.model.plan import FILE_ORDER, Plan
 from tallymark.model.table import (
     INGESTED_AT,
@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 100_000
 def can_collect(job: Job, batch: Batch, columns: Iterable[Column]) -> bool:
     """Only files: they can be read again if rows turn out to be bad, and are the same then. Only values that
     are staged as they are: others, such as nested ones that become JSON, Spark converts."""
-    if batch.kind is not BatchKind.FILES or not fits_driver(batch.files):
+    if not isinstance(batch.contents, Files) or not fits_driver(batch.contents.files):
         return False
     as_they_are = (_is_flat(c) and job.destination.column_type(c.type) == c.type for c in columns)
     return job.destination.capabilities.takes_arrow and all(as_they_are)
@@ -64,5 +64,5 @@ def _parts(rows: pa.Table, batch: Batch, plan: Plan) -> Iterator[pa.Table]:
 def _provenance(name: str, file_orders: pa.ChunkedArray, batch: Batch) -> pa.Array | pa.ChunkedArray:
     if name == INGESTED_AT:
         return pa.repeat(pa.scalar(batch.as_of, pa.timestamp("us", "UTC")), len(file_orders))
-    of_files = [file.content_hash if name == SOURCE_FILE_HASH else file.path for file in batch.files]
+    of_files = batch.content_hashes if name == SOURCE_FILE_HASH else batch.names
     return pa.array(of_files, pa.string()).take(file_orders)

@@ -1,6 +1,8 @@
 """The audit database: what should happen, and what is known to have happened. Never in the destination."""
 
-from tallymark.ledger.facts import Lease, PipelineSummary, Registration, WaitingFile
+from tallymark.ledger.contents import Registration, WaitingContent
+from tallymark.ledger.facts import PipelineSummary
+from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger, open_ledger, reading_ledger, temporary_ledger
 
 __all__ = [
@@ -8,7 +10,7 @@ __all__ = [
     "Ledger",
     "PipelineSummary",
     "Registration",
-    "WaitingFile",
+    "WaitingContent",
     "open_ledger",
     "reading_ledger",
     "temporary_ledger",

@@ -1,7 +1,7 @@
 """Batches: the intent before the effect, and what became of it.
 
-Every write by a worker passes `_hold` first, in the same transaction: a worker whose lease was taken over
-records nothing. `adopt` alone needs no lease, since it only records what a marker in the table proves.
+Every write by a worker calls `_hold` first, in the same transaction: a worker whose lease was taken over
+records nothing. Only `adopt` needs no lease, because it records what a marker in the table proves.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from tallymark.errors import FileChanged, LedgerError
-from tallymark.ledger import files as file_records
+from tallymark.ledger import contents as records
 from tallymark.ledger.database import Row, Tx, chunks, storable
-from tallymark.ledger.facts import Lease
-from tallymark.ledger.leases import require
+from tallymark.ledger.leases import Lease, require
 from tallymark.ledger.runs import new_id
-from tallymark.ledger.schema import batch_files, batches, files
-from tallymark.model.batch import Batch, BatchKind, BatchState, FileState, SourceFile
+from tallymark.ledger.schema import Kind, batch_members, batches, contents
+from tallymark.model.batch import Batch, BatchContents, BatchState, Content, Files, FileState
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure
 
 QUALITY = "quality"  # the fact of an error that holds what gates found; it has a column of its own
 
 _CLAIMED = (
-    files.c.id,
-    files.c.path,
-    files.c.content_hash,
-    files.c.state,
-    files.c.batch_id,
-    files.c.gone_at.is_not(None).label("gone"),
+    contents.c.id,
+    contents.c.path,
+    contents.c.content_hash,
+    contents.c.state,
+    contents.c.batch_id,
+    contents.c.gone_at.is_not(None).label("gone"),
 )
 
 
@@ -44,9 +43,9 @@ def open_of(tx: Tx, table_key: str) -> list[Batch]:
 
 
 def last_sequence(tx: Tx, table_key: str) -> int:
-    """The highest that a load has used or may use. A batch that failed leaves its number to the next one: of
-    two loads with one number a table takes one, so that a late commit of the failed batch and the commit of
-    the batch that has its files now exclude each other."""
+    """The highest that a load has used or may use. A failed batch leaves its number to the next one: a table
+    accepts only one load of a number, so a late commit of the failed batch and the commit of the batch that
+    has its contents now exclude each other."""
     used = sa.or_(batches.c.state != BatchState.FAILED, batches.c.strategy.is_not(None))  # undone later
     highest = sa.select(sa.func.max(batches.c.sequence)).where(batches.c.table_key == table_key, used)
     return int(tx.execute(highest).scalar() or 0)
@@ -57,23 +56,22 @@ def create(
     lease: Lease,
     run_id: str,
     pipeline: str,
-    kind: BatchKind,
+    given: BatchContents,
     *,
-    given: Sequence[SourceFile],
     as_of: datetime,
     sequence_above: int,
 ) -> Batch:
     """1. Fence. 2. What only this batch knows (rows of a replay, a frame) is registered. 3. The batch and
-    its files, in order, become PROCESSING."""
+    its contents, in order, become PROCESSING."""
     _hold(tx, lease)
-    if kind is not BatchKind.FILES:
-        file_records.register(tx, pipeline, lease.table_key, given, kind)
-    file_ids = [_claimable(found, file) for found, file in _find(tx, pipeline, lease.table_key, given)]
     sequence = max(last_sequence(tx, lease.table_key), sequence_above) + 1
-    batch = Batch(new_id(tx.now), pipeline, lease.table_key, kind, tuple(given), sequence, as_of)
+    batch = Batch(new_id(tx.now), pipeline, lease.table_key, given, sequence, as_of)
+    if not isinstance(given, Files):
+        records.register(tx, pipeline, lease.table_key, batch.members)
+    ids = [_claimable(row, content) for row, content in _find(tx, batch)]
     _insert(tx, batch, created_at=tx.now, run_id=run_id, fence=lease.fence)
-    _link(tx, batch.id, file_ids)
-    _set_files(tx, file_ids, state=FileState.PROCESSING, batch_id=batch.id)
+    _link(tx, batch.id, ids)
+    _set_contents(tx, ids, state=FileState.PROCESSING, batch_id=batch.id)
     return batch
 
 
@@ -108,10 +106,10 @@ def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection
     at_fault = {m.path for m in members} if blamed is None else set(blamed)
     guilty = [m.id for m in members if m.path in at_fault]
     innocent = [m.id for m in members if m.path not in at_fault]
-    _set_files(
-        tx, guilty, state=FileState.FAILED, attempts=files.c.attempts + 1, error=storable(error.message)
+    _set_contents(
+        tx, guilty, state=FileState.FAILED, attempts=contents.c.attempts + 1, error=storable(error.message)
     )
-    _set_files(tx, innocent, state=FileState.PENDING)
+    _set_contents(tx, innocent, state=FileState.PENDING)
     _let_go(tx, row, members)
 
 
@@ -129,8 +127,8 @@ def undo(tx: Tx, lease: Lease, above_sequence: int, error: Failure) -> list[Batc
     for row in rows:
         _set_failed(tx, row.id, error)
         tx.execute(
-            files.update()
-            .where(files.c.batch_id == row.id, files.c.state == FileState.COMMITTED)
+            contents.update()
+            .where(contents.c.batch_id == row.id, contents.c.state == FileState.COMMITTED)
             .values(state=FileState.PENDING, batch_id=None, attempts=0)
         )
         _let_go(tx, row, _members(tx, row.id))
@@ -138,19 +136,19 @@ def undo(tx: Tx, lease: Lease, above_sequence: int, error: Failure) -> list[Batc
 
 
 def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
-    """1. The batch is COMMITTED, whatever the ledger thought of it. 2. Its given files are registered.
-    3. Whatever record holds their contents is COMMITTED by it, unless another batch has the record."""
+    """1. The batch is COMMITTED, whatever the ledger said about it. 2. Its contents are registered.
+    3. The record that holds each content is COMMITTED by this batch, unless it belongs to another one."""
     tx.lock_tables(table_key)
     row = tx.execute(sa.select(batches).where(batches.c.id == batch.id)).one_or_none()
     if row is None:
         _insert(tx, batch, created_at=batch.as_of)
     if row is None or row.state != BatchState.COMMITTED:
         _commit(tx, batch.id, receipt, finished_at=receipt.committed_at)
-    file_records.register(tx, pipeline, table_key, batch.files, batch.kind)
-    waiting = file_records.waiting_for(tx, table_key, batch.content_hashes)
+    records.register(tx, pipeline, table_key, batch.members)
+    waiting = records.waiting_for(tx, table_key, batch.content_hashes)
     linked = {m.id for m in _members(tx, batch.id)}
-    _link(tx, batch.id, [file_id for file_id in waiting if file_id not in linked], start=len(linked))
-    _set_files(tx, waiting, state=FileState.COMMITTED, batch_id=batch.id, error="")
+    _link(tx, batch.id, [record for record in waiting if record not in linked], start=len(linked))
+    _set_contents(tx, waiting, state=FileState.COMMITTED, batch_id=batch.id, error="")
 
 
 def _hold(tx: Tx, lease: Lease) -> None:
@@ -170,17 +168,16 @@ def _get(tx: Tx, table_key: str, batch_id: str) -> Row:
 
 
 def _batch(tx: Tx, row: Row) -> Batch:
-    members = tuple(SourceFile(*m[1:]) for m in _members(tx, row.id))
-    kind = BatchKind(row.kind)
-    return Batch(row.id, row.pipeline, row.table_key, kind, members, row.sequence, row.as_of, row.attempt)
+    given = records.batch_contents([records.content_of(member) for member in _members(tx, row.id)])
+    return Batch(row.id, row.pipeline, row.table_key, given, row.sequence, row.as_of, row.attempt)
 
 
 def _members(tx: Tx, batch_id: str) -> Sequence[Row]:
     return tx.execute(
-        sa.select(files.c.id, *file_records.SOURCE)
-        .join(batch_files, batch_files.c.file_id == files.c.id)
-        .where(batch_files.c.batch_id == batch_id)
-        .order_by(batch_files.c.position)
+        sa.select(*records.COLUMNS, contents.c.id)
+        .join(batch_members, batch_members.c.file_id == contents.c.id)
+        .where(batch_members.c.batch_id == batch_id)
+        .order_by(batch_members.c.position)
     ).all()
 
 
@@ -190,7 +187,7 @@ def _insert(tx: Tx, batch: Batch, **values: object) -> None:
             id=batch.id,
             pipeline=batch.pipeline,
             table_key=batch.table_key,
-            kind=batch.kind,
+            kind=records.kind_of(batch.contents),
             state=BatchState.PROCESSING,
             sequence=batch.sequence,
             attempt=batch.attempt,
@@ -219,18 +216,18 @@ def _set_failed(tx: Tx, batch_id: str, error: Failure) -> None:
     )
 
 
-def _set_files(tx: Tx, ids: Sequence[int], **values: object) -> None:
+def _set_contents(tx: Tx, ids: Sequence[int], **values: object) -> None:
     for some in chunks(ids):
-        tx.execute(files.update().where(files.c.id.in_(some)).values(**values))
+        tx.execute(contents.update().where(contents.c.id.in_(some)).values(**values))
 
 
-def _link(tx: Tx, batch_id: str, file_ids: Sequence[int], *, start: int = 0) -> None:
+def _link(tx: Tx, batch_id: str, ids: Sequence[int], *, start: int = 0) -> None:
     rows = [
-        {"batch_id": batch_id, "position": position, "file_id": file_id}
-        for position, file_id in enumerate(file_ids, start)
+        {"batch_id": batch_id, "position": position, "file_id": member_id}
+        for position, member_id in enumerate(ids, start)
     ]
     if rows:
-        tx.execute(batch_files.insert(), rows)
+        tx.execute(batch_members.insert(), rows)
 
 
 def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -> None:
@@ -245,45 +242,45 @@ def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -
         quality=[result.as_dict() for result in receipt.quality] or None,
     )
     tx.execute(
-        files.update()
-        .where(files.c.batch_id == batch_id, files.c.state == FileState.PROCESSING)
+        contents.update()
+        .where(contents.c.batch_id == batch_id, contents.c.state == FileState.PROCESSING)
         .values(state=FileState.COMMITTED, error="")
     )
 
 
 def _let_go(tx: Tx, row: Row, members: Sequence[Row]) -> None:
-    """Rows of a replay or frame do not wait: their caller brings them again, or not. And a path that was
-    overwritten meanwhile must not hold its old content from a duplicate."""
-    if row.kind != BatchKind.FILES:
-        _set_files(tx, [m.id for m in members], gone_at=tx.now)
-    file_records.hand_on(tx, row.table_key, {m.content_hash for m in members})
+    """Rows of a replay or a frame do not wait: only their caller can bring them again. And a path that was
+    overwritten in the meantime must not keep its old content from a duplicate."""
+    if row.kind != Kind.FILES:
+        _set_contents(tx, [m.id for m in members], gone_at=tx.now)
+    records.hand_on(tx, row.table_key, {m.content_hash for m in members})
 
 
-def _find(
-    tx: Tx, pipeline: str, table_key: str, given: Sequence[SourceFile]
-) -> list[tuple[Row | None, SourceFile]]:
+def _find(tx: Tx, batch: Batch) -> list[tuple[Row | None, Content]]:
     found: dict[tuple[str, str], Row] = {}
-    for some in chunks({file.content_hash for file in given}):
+    for some in chunks(set(batch.content_hashes)):
         rows = tx.execute(
             sa.select(*_CLAIMED).where(
-                files.c.table_key == table_key, files.c.content_hash.in_(some), files.c.pipeline == pipeline
+                contents.c.table_key == batch.table_key,
+                contents.c.content_hash.in_(some),
+                contents.c.pipeline == batch.pipeline,
             )
         )
         found.update({(row.path, row.content_hash): row for row in rows})
-    return [(found.get((file.path, file.content_hash)), file) for file in given]
+    return [(found.get((content.name, content.content_hash)), content) for content in batch.members]
 
 
-def _claimable(row: Row | None, file: SourceFile) -> int:
+def _claimable(row: Row | None, content: Content) -> int:
     if row is None:
-        raise LedgerError(f"{file.path}: this content is not registered for this table")
-    if row.gone and row.state in file_records.WAITING:
-        raise FileChanged(file.path, "vanished or got another content")
-    if row.state not in file_records.WAITING:
+        raise LedgerError(f"{content.name}: this content is not registered for this table")
+    if row.gone and row.state in records.WAITING:
+        raise FileChanged(content.name, "vanished or was overwritten")
+    if row.state not in records.WAITING:
         where = f" in batch {row.batch_id}" if row.batch_id else ""
         raise LedgerError(
-            f"{file.path}: its content is {row.state}{where} for this table, so it cannot be loaded again",
-            hint="run `tallymark status` to see where it stands",
-            facts={"path": file.path, "state": row.state, "batch_id": row.batch_id},
+            f"{content.name}: its content is {row.state}{where} for this table, so it cannot be loaded again",
+            hint="run `tallymark status` to see its state",
+            facts={"path": content.name, "state": row.state, "batch_id": row.batch_id},
         )
     return int(row.id)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
-from tallymark.model.batch import FileState, SourceFile
 from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import FailedFile, Failure
@@ -16,30 +14,6 @@ class RunState(StrEnum):
     RUNNING = "RUNNING"  # or killed: a run cannot record its own death
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to write one table. `fence` grows with every acquisition, so a late writer is refused."""
-
-    table_key: str
-    holder: str
-    fence: int
-    expires_at: datetime
-
-
-@dataclass(frozen=True)
-class Registration:
-    new: tuple[SourceFile, ...]
-    duplicates: tuple[tuple[str, str], ...]  # (path, path of the record it repeats)
-
-
-@dataclass(frozen=True)
-class WaitingFile:
-    file: SourceFile
-    state: FileState  # PENDING or FAILED
-    attempts: int
-    error: str
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ clocks that differ between machines cost waiting time, never correctness."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
@@ -11,8 +11,17 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from tallymark.errors import LeaseHeld, LeaseLost
 from tallymark.ledger.database import Row, Tx
-from tallymark.ledger.facts import Lease
 from tallymark.ledger.schema import leases
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write one table. `fence` grows with every acquisition, so a late writer is refused."""
+
+    table_key: str
+    holder: str
+    fence: int
+    expires_at: datetime
 
 
 def acquire(tx: Tx, table_key: str, holder: str, seconds: float, dead_holder: str | None) -> Lease:
@@ -26,6 +35,12 @@ def acquire(tx: Tx, table_key: str, holder: str, seconds: float, dead_holder: st
     lease = Lease(table_key, holder, row.fence + 1, tx.now + timedelta(seconds=seconds))
     _write(tx, table_key, fence=lease.fence, holder=holder, expires_at=lease.expires_at)
     return lease
+
+
+def take_over(tx: Tx, table_key: str, holder: str, seconds: float) -> Lease:
+    """Whoever has it."""
+    row = _locked_row(tx, table_key)
+    return acquire(tx, table_key, holder, seconds, None if row is None else row.holder)
 
 
 def renew(tx: Tx, lease: Lease, seconds: float) -> Lease:

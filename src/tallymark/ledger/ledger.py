@@ -6,18 +6,31 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import batches, leases, reading, runs
-from tallymark.ledger import files as file_records
+from tallymark.ledger import contents as records
 from tallymark.ledger.address import Address, parse_address
-from tallymark.ledger.database import Database, Tx, utc_now
-from tallymark.ledger.facts import Lease, PipelineSummary, Registration, RunState, WaitingFile
-from tallymark.ledger.migrate import migrate, version
+from tallymark.ledger.contents import Registration, WaitingContent
+from tallymark.ledger.database import Database, OneTransaction, Tx, utc_now
+from tallymark.ledger.facts import PipelineSummary, RunState
+from tallymark.ledger.leases import Lease
+from tallymark.ledger.migrations import migrate, version
 from tallymark.ledger.schema import HEAD
-from tallymark.model.batch import Batch, BatchKind, BatchState, FileStat, SourceFile
+from tallymark.model.batch import (
+    Batch,
+    BatchContents,
+    BatchState,
+    Content,
+    FileStat,
+    QueryResult,
+    SourceFile,
+)
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure
+
+T = TypeVar("T")
 
 
 def open_ledger(url: str, *, clock: Callable[[], datetime] = utc_now, durable: bool = True) -> Ledger:
@@ -111,49 +124,53 @@ class Ledger:
         """`state` is SUCCEEDED or FAILED."""
         self._database.write(lambda tx: runs.finish(tx, run_id, RunState(state), summary))
 
-    # Files
+    # Contents
 
     def known_files(
         self, pipeline: str, paths: Collection[str] | None = None, *, table_key: str | None = None
     ) -> dict[str, SourceFile]:
-        """What each of these paths, or of all, held when it was last registered. With `table_key`, only what
-        was registered for that table: after the pipeline got another table, everything is new again."""
-        return self._database.read(lambda tx: file_records.known(tx, pipeline, paths, table_key))
+        """The file that each of these paths, or of all, held when it was last registered. With `table_key`,
+        only those registered for that table: after a pipeline got another table, everything is new again."""
+        return self._database.read(lambda tx: records.known_files(tx, pipeline, paths, table_key))
 
     def known_stats(self, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
-        """Of `known_files`, what tells whether a file is still the same; without those that failed: one that
-        was repaired, or rewritten within the clock's grain, may have kept its size and time."""
-        return self._database.read(lambda tx: file_records.known_stats(tx, pipeline, table_key, paths))
+        """Of `known_files`, what shows whether a file is still the same. Without those that failed: a
+        repaired file, or one rewritten within the clock's resolution, may have kept its size and time."""
+        return self._database.read(lambda tx: records.known_stats(tx, pipeline, table_key, paths))
 
-    def register(self, pipeline: str, table_key: str, files: Sequence[SourceFile]) -> Registration:
-        """Of one content, the first in the given order is loaded; the others are duplicates of it."""
-        return self._database.write(lambda tx: file_records.register(tx, pipeline, table_key, files))
+    def register(self, pipeline: str, table_key: str, contents: Sequence[Content]) -> Registration:
+        """Of equal contents, the first in the given order is loaded; the others are duplicates of it."""
+        return self._database.write(lambda tx: records.register(tx, pipeline, table_key, contents))
 
-    def forget_vanished(self, pipeline: str, paths: Collection[str]) -> None:
-        """Paths that waited before the source was listed, and are not in the listing. Their records wait no
-        more, until their content is registered again."""
-        if paths:
-            self._database.write(lambda tx: file_records.forget_vanished(tx, pipeline, paths))
+    def is_offered(self, pipeline: str, table_key: str, content: Content) -> bool:
+        """Whether it is registered, and its source offered it when it was last asked."""
+        return self._database.read(lambda tx: records.is_offered(tx, pipeline, table_key, content))
 
-    def waiting_files(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingFile]:
+    def forget_vanished(self, pipeline: str, names: Collection[str]) -> None:
+        """Contents that waited before the source was listed and are no longer in the listing. Their records
+        do not wait again until their content is registered again."""
+        if names:
+            self._database.write(lambda tx: records.forget_vanished(tx, pipeline, names))
+
+    def waiting_contents(self, pipeline: str, *, table_key: str | None = None) -> list[WaitingContent]:
         """PENDING and FAILED, in no particular order."""
-        return self._database.read(lambda tx: file_records.waiting(tx, pipeline, table_key))
+        return self._database.read(lambda tx: records.waiting(tx, pipeline, table_key))
 
     def requeue(self, pipeline: str, paths: Collection[str] | None = None) -> int:
-        """FAILED files wait again, with all their attempts; gives how many."""
-        return self._database.write(lambda tx: file_records.requeue(tx, pipeline, paths))
+        """FAILED files wait again, with all their attempts; returns how many."""
+        return self._database.write(lambda tx: records.requeue(tx, pipeline, paths))
 
     def committed_files(self, pipeline: str, *, table_key: str) -> list[SourceFile]:
-        """Loaded, and still at their paths as far as is known."""
-        return self._database.read(lambda tx: file_records.committed_here(tx, pipeline, table_key))
+        """Files that are loaded and, as far as is known, still at their paths."""
+        return self._database.read(lambda tx: records.committed_here(tx, pipeline, table_key))
 
     def mark_gone(self, pipeline: str, paths: Collection[str], *, table_key: str) -> None:
-        """Loaded files that were moved away."""
-        self._database.write(lambda tx: file_records.mark_gone(tx, pipeline, table_key, paths))
+        """Records that loaded files were moved away."""
+        self._database.write(lambda tx: records.mark_gone(tx, pipeline, table_key, paths))
 
     def batch_of_hashes(self, table_key: str, hashes: Collection[str]) -> dict[str, str]:
         """Content hash → id of the batch that committed it."""
-        return self._database.read(lambda tx: file_records.committed_in(tx, table_key, hashes))
+        return self._database.read(lambda tx: records.committed_in(tx, table_key, hashes))
 
     # Leases
 
@@ -190,21 +207,20 @@ class Ledger:
         lease: Lease,
         run_id: str,
         pipeline: str,
-        kind: BatchKind,
-        files: Sequence[SourceFile],
+        contents: BatchContents,
         *,
         as_of: datetime,
         sequence_above: int = 0,
     ) -> Batch:
-        """Raises FileChanged when a file was registered with another content meanwhile."""
+        """Raises FileChanged when a file was registered with another content in the meantime."""
         return self._database.write(
             lambda tx: batches.create(
-                tx, lease, run_id, pipeline, kind, given=files, as_of=as_of, sequence_above=sequence_above
+                tx, lease, run_id, pipeline, contents, as_of=as_of, sequence_above=sequence_above
             )
         )
 
     def retry_batch(self, lease: Lease, batch_id: str, run_id: str) -> Batch:
-        """The same batch, with one attempt more."""
+        """The same batch, with its attempts counted one up."""
         return self._database.write(lambda tx: batches.retry(tx, lease, batch_id, run_id))
 
     def commit_batch(self, lease: Lease, batch_id: str, receipt: Receipt) -> None:
@@ -213,17 +229,17 @@ class Ledger:
     def fail_batch(
         self, lease: Lease, batch_id: str, error: Failure, *, blamed: Collection[str] | None = None
     ) -> None:
-        """Only when it is certain that nothing was written. `blamed` paths are FAILED with one attempt
-        more, the others PENDING as before; None blames all."""
+        """Only when it is certain that nothing was written. Contents with `blamed` names become FAILED with
+        one more attempt, the others PENDING as before; None blames all."""
         self._database.write(lambda tx: batches.fail(tx, lease, batch_id, error, blamed))
 
     def undo_batches(self, lease: Lease, *, above_sequence: int, error: Failure) -> list[Batch]:
-        """Batches that the table no longer holds, so that they are not committed any more; their files are
-        PENDING again. Gives them by sequence."""
+        """Records that the table no longer holds these batches; their contents are PENDING again. Returns
+        them by sequence."""
         return self._database.write(lambda tx: batches.undo(tx, lease, above_sequence, error))
 
     def adopt(self, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
-        """Records what a marker proves: the batch, and those of its files that are given."""
+        """Records what a marker proves: the batch, and those of its contents that are given."""
         self._database.write(lambda tx: batches.adopt(tx, pipeline, table_key, batch, receipt))
 
     # Reading
@@ -243,11 +259,11 @@ class Ledger:
         """Of the committed batch with the highest sequence."""
         return self._database.read(lambda tx: reading.last_receipt(tx, table_key))
 
-    def last_result(self, table_key: str, *, starting: str) -> SourceFile | None:
-        """The content that the table last got, of those whose paths start so."""
-        return self._database.read(lambda tx: reading.last_result(tx, table_key, starting))
+    def last_result(self, table_key: str) -> QueryResult | None:
+        """The whole result of a transform that the table got last; those of windows do not count."""
+        return self._database.read(lambda tx: reading.last_result(tx, table_key))
 
-    def results(self, table_key: str, *, with_open: bool = False) -> list[SourceFile]:
+    def results(self, table_key: str, *, with_open: bool = False) -> list[QueryResult]:
         """What transforms made for the table, the newest first."""
         states = [BatchState.COMMITTED, *([BatchState.PROCESSING] if with_open else [])]
         return self._database.read(lambda tx: reading.results(tx, table_key, states))
@@ -255,6 +271,16 @@ class Ledger:
     def last_sequence(self, table_key: str) -> int:
         """The highest of any batch that did not fail; 0 when there is none."""
         return self._database.read(lambda tx: batches.last_sequence(tx, table_key))
+
+    def trial(self, table_key: str, work: Callable[[Ledger, Lease], T]) -> T:
+        """Returns what `work` returns, and takes back everything that it writes. `work` gets the table's
+        lease, whoever holds it, and must be short: other writers wait for it."""
+
+        def attempt(tx: Tx) -> T:
+            lease = leases.take_over(tx, table_key, "trial", seconds=60)
+            return work(Ledger(OneTransaction(self._database.address, tx)), lease)
+
+        return self._database.probe(attempt)
 
     def check(self) -> None:
         """For `doctor`: connects, looks at the schema, and writes a row that it takes back."""

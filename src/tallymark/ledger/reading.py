@@ -9,16 +9,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from tallymark.ledger.batches import QUALITY
+from tallymark.ledger.contents import COLUMNS, content_of
 from tallymark.ledger.database import Row, Tx
 from tallymark.ledger.facts import PipelineSummary
-from tallymark.ledger.files import SOURCE
-from tallymark.ledger.schema import HOLDS_CONTENT, batch_files, batches, files
-from tallymark.model.batch import BatchKind, BatchState, FileState, SourceFile
+from tallymark.ledger.schema import HOLDS_CONTENT, Kind, batch_members, batches, contents
+from tallymark.model.batch import BatchState, FileState, QueryResult
 from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
 
 MOST_FAILED_FILES = 20
+_RESULTS = (Kind.QUERY, Kind.WINDOW)
+_OFFERED_KINDS = (Kind.FILES, *_RESULTS)
 
 
 def pipeline_summary(tx: Tx, pipeline: str) -> PipelineSummary:
@@ -59,23 +61,24 @@ def last_receipt(tx: Tx, table_key: str) -> Receipt | None:
     return _receipt(tx.execute(newest).one_or_none())
 
 
-def results(tx: Tx, table_key: str, states: Collection[BatchState]) -> list[SourceFile]:
-    return [SourceFile(*row) for row in tx.execute(_results(table_key, states))]
+def results(tx: Tx, table_key: str, states: Collection[BatchState]) -> list[QueryResult]:
+    found = map(content_of, tx.execute(_results(table_key, states, _RESULTS)))
+    return [result for result in found if isinstance(result, QueryResult)]
 
 
-def last_result(tx: Tx, table_key: str, starting: str) -> SourceFile | None:
-    named = _results(table_key, [BatchState.COMMITTED]).where(files.c.path.startswith(starting))
-    row = tx.execute(named.limit(1)).one_or_none()
-    return None if row is None else SourceFile(*row)
+def last_result(tx: Tx, table_key: str) -> QueryResult | None:
+    row = tx.execute(_results(table_key, [BatchState.COMMITTED], [Kind.QUERY]).limit(1)).one_or_none()
+    result = None if row is None else content_of(row)
+    return result if isinstance(result, QueryResult) else None
 
 
-def _results(table_key: str, states: Collection[BatchState]) -> sa.Select[Any]:
+def _results(table_key: str, states: Collection[BatchState], kinds: Collection[Kind]) -> sa.Select[Any]:
     """What transforms made for the table, the newest first."""
     return (
-        sa.select(*SOURCE)
-        .join(batch_files, batch_files.c.file_id == files.c.id)
-        .join(batches, batches.c.id == batch_files.c.batch_id)
-        .where(batches.c.table_key == table_key, batches.c.state.in_(states), files.c.inputs.is_not(None))
+        sa.select(*COLUMNS)
+        .join(batch_members, batch_members.c.file_id == contents.c.id)
+        .join(batches, batches.c.id == batch_members.c.batch_id)
+        .where(batches.c.table_key == table_key, batches.c.state.in_(states), contents.c.kind.in_(kinds))
         .order_by(batches.c.sequence.desc())
     )
 
@@ -83,8 +86,8 @@ def _results(table_key: str, states: Collection[BatchState]) -> sa.Select[Any]:
 def _records() -> sa.Select[Any]:
     members = (
         sa.select(sa.func.count())
-        .select_from(batch_files)
-        .where(batch_files.c.batch_id == batches.c.id)
+        .select_from(batch_members)
+        .where(batch_members.c.batch_id == batches.c.id)
         .scalar_subquery()
     )
     return sa.select(batches, members.label("file_count"))
@@ -125,20 +128,24 @@ def _committed(tx: Tx, pipeline: str) -> int:
 
 def _files_by_state(tx: Tx, pipeline: str) -> dict[str, int]:
     """A waiting file that is gone waits no more, so it is not counted."""
-    counted = sa.or_(files.c.state == FileState.DUPLICATE, sa.text(HOLDS_CONTENT))
+    counted = sa.or_(contents.c.state == FileState.DUPLICATE, sa.text(HOLDS_CONTENT))
     query = (
-        sa.select(files.c.state, sa.func.count().label("number"))
-        .where(files.c.pipeline == pipeline, files.c.kind == BatchKind.FILES, counted)
-        .group_by(files.c.state)
+        sa.select(contents.c.state, sa.func.count().label("number"))
+        .where(contents.c.pipeline == pipeline, contents.c.kind.in_(_OFFERED_KINDS), counted)
+        .group_by(contents.c.state)
     )
     return {row.state: row.number for row in tx.execute(query)}
 
 
 def _failed_files(tx: Tx, pipeline: str) -> tuple[FailedFile, ...]:
     query = (
-        sa.select(files.c.path, files.c.attempts, files.c.error)
-        .where(files.c.pipeline == pipeline, files.c.state == FileState.FAILED, files.c.gone_at.is_(None))
-        .order_by(files.c.path)
+        sa.select(contents.c.path, contents.c.attempts, contents.c.error)
+        .where(
+            contents.c.pipeline == pipeline,
+            contents.c.state == FileState.FAILED,
+            contents.c.gone_at.is_(None),
+        )
+        .order_by(contents.c.path)
         .limit(MOST_FAILED_FILES)
     )
     return tuple(FailedFile(path, attempts, error or "") for path, attempts, error in tx.execute(query))

@@ -6,13 +6,24 @@ Names carry a prefix because a PostgreSQL ledger may share its database with oth
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import sqlalchemy as sa
 
-HEAD = "0003"  # the newest migration
+HEAD = "0004"  # the newest migration
 VERSION_TABLE = "tallymark_schema_version"
 
 metadata = sa.MetaData()
+
+
+class Kind(StrEnum):
+    """Of a content. A batch has the kind of its contents; that of a window is QUERY."""
+
+    FILES = "files"
+    QUERY = "query"  # the whole result of a transform
+    FRAME = "frame"  # a DataFrame given to the library
+    REPLAY = "replay"  # rows of the quarantine
+    WINDOW = "window"  # the result of a transform for a window
 
 
 class UtcDateTime(sa.types.TypeDecorator[datetime]):
@@ -77,19 +88,19 @@ batches = sa.Table(
 
 # The record that will load, loads or has loaded a content into a table: one, whatever processes race.
 HOLDS_CONTENT = "state IN ('PROCESSING', 'COMMITTED') OR (state IN ('PENDING', 'FAILED') AND gone_at IS NULL)"
-# What a path holds now: one record, so that it is known without hashing.
-AT_PATH = "gone_at IS NULL AND kind = 'files'"
+# What a source offers under a name now: one record, so that a file is known without hashing it.
+OFFERED = "gone_at IS NULL AND kind IN ('files', 'query', 'window')"
 
-files = sa.Table(
+contents = sa.Table(
     "tallymark_files",
     metadata,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     sa.Column("pipeline", sa.Text, nullable=False),
     sa.Column("table_key", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("path", sa.Text, nullable=False),
-    sa.Column("size", sa.BigInteger, nullable=False),
-    sa.Column("modified_ns", sa.BigInteger, nullable=False),
+    sa.Column("path", sa.Text, nullable=False),  # of a file; else the name that reports show
+    sa.Column("size", sa.BigInteger, nullable=False),  # of a file in bytes; of a replay in rows
+    sa.Column("modified_ns", sa.BigInteger, nullable=False),  # of a query: when it was first requested
     sa.Column("content_hash", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
@@ -97,8 +108,8 @@ files = sa.Table(
     sa.Column("duplicate_of", sa.Text),  # path
     sa.Column("batch_id", sa.Text, sa.ForeignKey("tallymark_batches.id")),  # the last it was in
     sa.Column("registered_at", UtcDateTime, nullable=False),
-    sa.Column("gone_at", UtcDateTime),  # when the path was seen to hold this content no more
-    sa.Column("inputs", sa.Text),  # of a transform's result
+    sa.Column("gone_at", UtcDateTime),  # when the source no longer offered this content under this name
+    sa.Column("details", sa.Text),  # JSON: what else a content of this kind consists of; null for files
     sa.Index("tallymark_files_identity", "table_key", "content_hash", "path", "pipeline", unique=True),
     sa.Index(
         "tallymark_files_content",
@@ -113,19 +124,19 @@ files = sa.Table(
         "pipeline",
         "path",
         unique=True,
-        sqlite_where=sa.text(AT_PATH),
-        postgresql_where=sa.text(AT_PATH),
+        sqlite_where=sa.text(OFFERED),
+        postgresql_where=sa.text(OFFERED),
     ),
     sa.Index("tallymark_files_by_state", "pipeline", "state"),
 )
 
-# Kept for failed batches too, whose files have moved on to others.
-batch_files = sa.Table(
+# Also of failed batches, whose contents are in other batches now.
+batch_members = sa.Table(
     "tallymark_batch_files",
     metadata,
     sa.Column("batch_id", sa.Text, sa.ForeignKey("tallymark_batches.id"), primary_key=True),
     sa.Column("position", sa.Integer, primary_key=True),
-    sa.Column("file_id", files.c.id.type, sa.ForeignKey("tallymark_files.id"), nullable=False),
+    sa.Column("file_id", contents.c.id.type, sa.ForeignKey("tallymark_files.id"), nullable=False),
     sa.Index("tallymark_batch_files_by_file", "file_id"),
 )
 

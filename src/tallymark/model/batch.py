@@ -1,34 +1,35 @@
-"""What a load is about: files, their contents, and the batch that one commit applies."""
+"""What one commit applies: files, the result of a query, rows of a DataFrame or rows of the quarantine.
+
+Every content has a hash, by which it is applied to a table once, and a name, by which reports show it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from hashlib import sha256
+from typing import NamedTuple, assert_never
 
-REPLAY_PREFIX = "quarantine:"  # of the paths of replays: the id of their batch follows
+from tallymark.model.transform import Window
 
 
 class FileState(StrEnum):
+    """Of a content in the ledger."""
+
     PENDING = "PENDING"  # registered, waits for a batch
     PROCESSING = "PROCESSING"  # in a batch whose outcome is not recorded yet
     COMMITTED = "COMMITTED"
     FAILED = "FAILED"  # needs repair or `tallymark requeue`
-    DUPLICATE = "DUPLICATE"  # the same content came before under another name
+    DUPLICATE = "DUPLICATE"  # the same content was registered before under another name
 
 
 class BatchState(StrEnum):
     PROCESSING = "PROCESSING"
     COMMITTED = "COMMITTED"
-    FAILED = "FAILED"  # nothing was written, and its files are free again or FAILED
-
-
-class BatchKind(StrEnum):
-    FILES = "files"
-    REPLAY = "replay"  # rows that come back from the quarantine
-    FRAME = "frame"  # a DataFrame handed to the library
-    QUERY = "query"  # the result of a transform
+    FAILED = "FAILED"  # nothing was written; its contents are PENDING or FAILED
 
 
 class FileStat(NamedTuple):
@@ -42,18 +43,123 @@ class FileStat(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file with known content. For a replay, `path` is `quarantine:<batch id>`; for the result of a
-    transform it is `query:<hash>`, with the time it was first asked for, and `inputs` says what it reads."""
+    """A file with known content."""
 
     path: str
     size: int
     modified_ns: int
     content_hash: str
-    inputs: str | None = None  # of a transform, as JSON
+
+    @property
+    def name(self) -> str:
+        return self.path
 
     @property
     def stat(self) -> FileStat:
         return FileStat(self.path, self.size, self.modified_ns)
+
+
+@dataclass(frozen=True)
+class Pin:
+    """What the result of a transform is computed from: its code, and the versions of its inputs.
+
+    A pin is written to the ledger before anything is read, so that a retry reads the same inputs, whatever
+    has arrived in the meantime.
+    """
+
+    code: str  # hash of the transform, its settings and variables
+    tables: Mapping[str, str] = field(default_factory=dict)  # pipeline → version of its table
+    zones: Mapping[str, tuple[SourceFile, ...]] = field(default_factory=dict)  # landing zone → files
+    refresh: bool = False  # the result replaces the table, as though the table were empty
+    window: Window | None = None  # only these rows of the result
+
+    @property
+    def identity(self) -> str:
+        """A hash of code and inputs. A refresh has the same: it leaves the table as these inputs would."""
+        contents = {
+            zone: sorted((file.path, file.content_hash) for file in files)
+            for zone, files in self.zones.items()
+        }
+        return code_hash(self.code, dict(self.tables), contents)
+
+    @property
+    def is_rerun(self) -> bool:
+        """Whether `--full-refresh`, `--since` or `--until` asked for it."""
+        return self.refresh or self.window is not None
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Of all landing zones."""
+        return tuple(file for files in self.zones.values() for file in files)
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """What a transform returns for the inputs of its pin. The same code on the same inputs is the same
+    content, so it is not applied twice."""
+
+    pin: Pin
+    content_hash: str
+    requested_ns: int  # results are applied in the order in which they were first requested
+
+    @classmethod
+    def of(cls, pin: Pin, requested_ns: int, *, after: str = "") -> QueryResult:
+        """`after` distinguishes a result from an earlier equal one, if the table held another in between."""
+        content_hash = pin.identity
+        if pin.window is not None:
+            content_hash = code_hash(content_hash, asdict(pin.window))
+        if after:
+            content_hash = code_hash(content_hash, after)
+        return cls(pin, content_hash, requested_ns)
+
+    @property
+    def name(self) -> str:
+        return f"{'query' if self.is_whole else 'window'}:{self.content_hash[:16]}"
+
+    @property
+    def is_whole(self) -> bool:
+        """The result for a window says nothing about the rest of the table."""
+        return self.pin.window is None
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """Rows of a DataFrame that the library was given. Only its caller can bring them again."""
+
+    id: str
+    content_hash: str
+
+    @classmethod
+    def of(cls, content_id: str) -> FrameRows:
+        return cls(content_id, sha256(f"frame:{content_id}".encode()).hexdigest())
+
+    @property
+    def name(self) -> str:
+        return f"frame:{self.id}"
+
+
+@dataclass(frozen=True)
+class QuarantinedRows:
+    """Rows of one batch that are in the quarantine, to be replayed."""
+
+    batch_id: str  # of the batch that rejected them
+    rows: int
+    content_hash: str
+
+    @property
+    def name(self) -> str:
+        return f"quarantine:{self.batch_id}"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that one commit applies, in their order."""
+
+    files: tuple[SourceFile, ...]
+
+
+Content = SourceFile | QueryResult | FrameRows | QuarantinedRows
+BatchContents = Files | QueryResult | FrameRows | QuarantinedRows
 
 
 @dataclass(frozen=True)
@@ -64,12 +170,37 @@ class Batch:
     id: str
     pipeline: str
     table_key: str  # destination and table: the unit of leases, sequences and markers
-    kind: BatchKind
-    files: tuple[SourceFile, ...]
+    contents: BatchContents
     sequence: int
     as_of: datetime  # timezone-aware UTC
     attempt: int = 1
 
     @property
+    def members(self) -> tuple[Content, ...]:
+        """One by one, in their order."""
+        return self.contents.files if isinstance(self.contents, Files) else (self.contents,)
+
+    @property
     def content_hashes(self) -> tuple[str, ...]:
-        return tuple(file.content_hash for file in self.files)
+        return tuple(content.content_hash for content in self.members)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(content.name for content in self.members)
+
+    @property
+    def files_read(self) -> tuple[SourceFile, ...]:
+        """The files that its rows come from: its own, or those in the landing zones of a transform."""
+        match self.contents:
+            case Files(files=files):
+                return files
+            case QueryResult(pin=pin):
+                return pin.files
+            case FrameRows() | QuarantinedRows():
+                return ()
+            case _:
+                assert_never(self.contents)
+
+
+def code_hash(*parts: object) -> str:
+    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -9,7 +9,7 @@ from typing import Any
 
 from tallymark.model.batch import Batch
 from tallymark.model.receipt import Counts
-from tallymark.model.watermark import Watermark
+from tallymark.model.transform import Watermark
 
 FORMAT = 1
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from tallymark.model.gate import GateResult
-from tallymark.model.watermark import Watermark
+from tallymark.model.transform import Watermark
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallymark.config.pipeline_file import SourceConfig, StabilityConfig
 from tallymark.errors import FileChanged, UnreadableFile
-from tallymark.model.batch import REPLAY_PREFIX, FileStat, SourceFile
+from tallymark.model.batch import FileStat, SourceFile
 from tallymark.sources.stores import FileStore, Progress, is_local, store_for, stores_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def nothing_known(paths: Sequence[str]) -> Collection[FileStat]:
 def recheck(files: Sequence[SourceFile], root: Path, spark: Callable[[], SparkSession]) -> None:
     """Raises FileChanged if a file is no longer what was hashed. Small local files are hashed again, because
     a rewrite within the resolution of the clock keeps size and time."""
-    expected = {file.path: file for file in files if not file.path.startswith(REPLAY_PREFIX)}
+    expected = {file.path: file for file in files}
     for store, paths in stores_of(expected, spark):
         found = store.stat(paths)
         for path in paths:

@@ -15,7 +15,7 @@ from tallymark.checks.quarantine_files import NeedsSpark, QuarantineFiles
 from tallymark.checks.split import split
 from tallymark.config.pipeline_file import ColumnConfig, QuarantineConfig
 from tallymark.errors import CheckError, DestinationError, Unsupported
-from tallymark.model.batch import Batch, BatchKind
+from tallymark.model.batch import Batch, Files
 from tallymark.spark.sql import local_frame
 
 LENIENT = QuarantineConfig(max_fraction=1.0, max_rows=1_000_000)
@@ -26,7 +26,7 @@ HOSTILE = ["o'brien", 'say "x"', "two\nlines", "back\\slash", "𝄞 ünï", '{"a
 
 
 def batch(batch_id: str = "batch-1", attempt: int = 1) -> Batch:
-    return Batch(batch_id, PIPELINE, "lake:orders", BatchKind.FILES, (), 1, AS_OF, attempt)
+    return Batch(batch_id, PIPELINE, "lake:orders", Files(()), 1, AS_OF, attempt)
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ def test_a_preview_of_files_shows_what_waits_else_what_was_loaded(shop: Database
 def test_a_preview_needs_the_inputs(store: DatabaseShop) -> None:
     store.pipeline("silver.orders", ORDERS)
     twice(store)
-    with store.open() as project, pytest.raises(SourceError, match="its table is not there yet"):
+    with store.open() as project, pytest.raises(SourceError, match="its table does not exist yet"):
         project.preview("gold.twice")
 
 

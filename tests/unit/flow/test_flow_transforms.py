@@ -10,7 +10,7 @@ import pytest
 from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import DeferredInput, Outcome, PipelineReport
-from tallymark.model.watermark import Watermark
+from tallymark.model.transform import Watermark
 from unit.flow.shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 REVENUE = """-- @merge_strategy: full_refresh
@@ -125,7 +125,7 @@ def test_an_input_that_is_not_there_yet_is_waited_for(shop: DatabaseShop) -> Non
     transform(shop, "gold.revenue", REVENUE)
     report = shop.load("gold.revenue")
     assert report.outcome is Outcome.NOTHING_NEW
-    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table is not there yet"),)
+    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table does not exist yet"),)
 
 
 def test_all_columns_of_an_input_are_those_that_its_files_have(shop: DatabaseShop) -> None:

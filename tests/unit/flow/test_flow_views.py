@@ -204,7 +204,7 @@ def test_a_view_does_not_become_a_table_by_itself(shop: ViewShop) -> None:
 def test_an_input_that_is_not_there_yet_is_waited_for(shop: ViewShop) -> None:
     shop.sql('DROP TABLE "silver.orders"')
     report = shop.load("gold.big")
-    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table is not there yet"),)
+    assert report.discovery.waiting == (DeferredInput("silver.orders", "its table does not exist yet"),)
     assert not shop.has("gold.big")
 
 

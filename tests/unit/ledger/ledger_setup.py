@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tallymark.ledger import Lease, Ledger
-from tallymark.model.batch import Batch, BatchKind, SourceFile
+from tallymark.model.batch import Batch, BatchContents, Content, Files, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Failure
 
@@ -61,12 +61,15 @@ class Worker:
     lease: Lease
     run_id: str
 
-    def register(self, *files: SourceFile) -> None:
-        self.ledger.register(PIPELINE, TABLE, files)
+    def register(self, *contents: Content) -> None:
+        self.ledger.register(PIPELINE, TABLE, contents)
 
-    def open(self, *files: SourceFile, kind: BatchKind = BatchKind.FILES, sequence_above: int = 0) -> Batch:
+    def open(self, *files: SourceFile, sequence_above: int = 0) -> Batch:
+        return self.open_contents(Files(files), sequence_above)
+
+    def open_contents(self, contents: BatchContents, sequence_above: int = 0) -> Batch:
         return self.ledger.create_batch(
-            self.lease, self.run_id, PIPELINE, kind, files, as_of=self.clock(), sequence_above=sequence_above
+            self.lease, self.run_id, PIPELINE, contents, as_of=self.clock(), sequence_above=sequence_above
         )
 
     def commit(self, batch: Batch) -> None:
@@ -86,9 +89,11 @@ class Worker:
 
     @property
     def waiting(self) -> dict[str, tuple[str, str]]:
-        """Path → state and content."""
-        found = self.ledger.waiting_files(PIPELINE)
-        return {w.file.path: (str(w.state), w.file.content_hash.removeprefix("hash of ")) for w in found}
+        """Name → state and content."""
+        found = self.ledger.waiting_contents(PIPELINE)
+        return {
+            w.content.name: (str(w.state), w.content.content_hash.removeprefix("hash of ")) for w in found
+        }
 
     @property
     def counts(self) -> dict[str, int]:

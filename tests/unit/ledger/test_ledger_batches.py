@@ -11,7 +11,7 @@ import pytest
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import Ledger
-from tallymark.model.batch import Batch, BatchKind
+from tallymark.model.batch import Batch, Files
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
 from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file, receipt
@@ -22,13 +22,13 @@ def test_a_batch_keeps_id_order_sequence_and_time_through_retries(worker: Worker
     worker.register(*reversed(files))
     batch = worker.open(*files)
     assert re.fullmatch(r"20261101T101500Z-[0-9a-f]{8}", batch.id)
-    assert batch == Batch(batch.id, PIPELINE, TABLE, BatchKind.FILES, tuple(files), 1, worker.clock.now, 1)
+    assert batch == Batch(batch.id, PIPELINE, TABLE, Files(tuple(files)), 1, worker.clock.now, 1)
     assert worker.ledger.open_batches(TABLE) == [batch]
     assert worker.waiting == {}
     worker.clock.forward(100)
     other_run = worker.ledger.start_run("shop", "run", host="host-2", pid=8)
     again = worker.ledger.retry_batch(worker.lease, batch.id, other_run)
-    assert again == Batch(batch.id, PIPELINE, TABLE, BatchKind.FILES, tuple(files), 1, batch.as_of, 2)
+    assert again == Batch(batch.id, PIPELINE, TABLE, Files(tuple(files)), 1, batch.as_of, 2)
     assert worker.ledger.open_batches(TABLE) == [again]
 
 
@@ -81,15 +81,15 @@ def test_a_commit_is_recorded_once(worker: Worker) -> None:
 
 def test_a_failed_batch_frees_its_files(worker: Worker) -> None:
     batch = worker.fail(file("a.csv"), file("b.csv"))
-    assert {(w.state, w.attempts, w.error) for w in worker.ledger.waiting_files(PIPELINE)} == {
+    assert {(w.state, w.attempts, w.error) for w in worker.ledger.waiting_contents(PIPELINE)} == {
         ("FAILED", 1, BROKEN.message)
     }
     worker.ledger.fail_batch(worker.lease, batch.id, BROKEN)  # again: nothing more happens
-    assert {w.attempts for w in worker.ledger.waiting_files(PIPELINE)} == {1}
+    assert {w.attempts for w in worker.ledger.waiting_contents(PIPELINE)} == {1}
     with pytest.raises(LedgerError, match="is FAILED and cannot be committed"):
         worker.commit(batch)
     worker.fail(file("a.csv"))
-    assert {w.file.path: w.attempts for w in worker.ledger.waiting_files(PIPELINE)} == {
+    assert {w.content.name: w.attempts for w in worker.ledger.waiting_contents(PIPELINE)} == {
         "a.csv": 2,
         "b.csv": 1,
     }
@@ -100,7 +100,7 @@ def test_only_the_blamed_files_fail(worker: Worker) -> None:
     worker.register(file("a.csv"), file("b.csv"))
     batch = worker.open(file("a.csv"), file("b.csv"), file("c.csv"))
     worker.ledger.fail_batch(worker.lease, batch.id, BROKEN, blamed=["b.csv"])
-    found = {w.file.path: (str(w.state), w.attempts) for w in worker.ledger.waiting_files(PIPELINE)}
+    found = {w.content.name: (str(w.state), w.attempts) for w in worker.ledger.waiting_contents(PIPELINE)}
     assert found == {"a.csv": ("PENDING", 0), "b.csv": ("FAILED", 1), "c.csv": ("PENDING", 1)}
     released = worker.open(file("a.csv"))
     worker.ledger.fail_batch(worker.lease, released.id, BROKEN, blamed=())
@@ -132,7 +132,7 @@ def lost(worker: Worker, batch_id: str = "20261031T000000Z-00000001", *names: st
     """A batch as a marker tells of it."""
     files = tuple(file(name) for name in names)
     as_of = worker.clock.now - timedelta(days=1)
-    return Batch(batch_id, PIPELINE, TABLE, BatchKind.FILES, files, 7, as_of)
+    return Batch(batch_id, PIPELINE, TABLE, Files(files), 7, as_of)
 
 
 def test_a_lost_ledger_is_rebuilt_from_markers(worker: Worker) -> None:
@@ -144,8 +144,8 @@ def test_a_lost_ledger_is_rebuilt_from_markers(worker: Worker) -> None:
     (record,) = worker.ledger.committed_batches(TABLE)
     assert (record.batch_id, record.files, record.sequence) == ("b7", 2, 7)
     assert (record.as_of, record.finished_at) == (batch.as_of, batch.as_of)
-    assert worker.ledger.register(PIPELINE, TABLE, batch.files).new == ()
-    assert worker.ledger.known_files(PIPELINE) == {f.path: f for f in batch.files}
+    assert worker.ledger.register(PIPELINE, TABLE, batch.members).new == ()
+    assert worker.ledger.known_files(PIPELINE) == {f.path: f for f in batch.members}
     worker.register(file("c.csv"))
     assert worker.open(file("c.csv")).sequence == 8
 
@@ -272,7 +272,7 @@ def test_any_error_can_be_recorded(worker: Worker) -> None:
     assert error.facts["path"] == "a.csv"
     assert error.facts["fraction"] == "nan"
     assert error.facts["nested"] == {"n": [1, [2, None, True]]}
-    assert worker.ledger.waiting_files(PIPELINE)[0].error == "raw \\x00 \\udcff"
+    assert worker.ledger.waiting_contents(PIPELINE)[0].error == "raw \\x00 \\udcff"
 
 
 def test_check_leaves_nothing_behind(ledger: Ledger) -> None:
@@ -305,8 +305,8 @@ def test_an_undone_content_whose_path_was_overwritten_goes_to_its_copy(worker: W
     worker.register(file("b.csv", "old"))
     worker.register(file("a.csv", "new"))
     worker.ledger.undo_batches(worker.lease, above_sequence=0, error=Failure("TM508", "no longer there"))
-    waiting = worker.ledger.waiting_files(PIPELINE)
-    assert {(entry.file.path, entry.file.content_hash) for entry in waiting} == {
+    waiting = worker.ledger.waiting_contents(PIPELINE)
+    assert {(entry.content.name, entry.content.content_hash) for entry in waiting} == {
         ("a.csv", "hash of new"),
         ("b.csv", "hash of old"),
     }

@@ -9,7 +9,7 @@ import pytest
 
 from tallymark.errors import LeaseHeld, LeaseLost
 from tallymark.ledger import Lease, Ledger
-from tallymark.model.batch import Batch, BatchKind
+from tallymark.model.batch import Batch, Files
 from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Clock, Worker, file, receipt
 
 
@@ -120,5 +120,5 @@ def test_a_lease_writes_only_its_own_table(worker: Worker) -> None:
         worker.ledger.commit_batch(other, batch.id, receipt(batch))
     with pytest.raises(LedgerError, match="not registered"):
         worker.ledger.create_batch(
-            other, worker.run_id, PIPELINE, BatchKind.FILES, [file("a.csv")], as_of=worker.clock()
+            other, worker.run_id, PIPELINE, Files((file("a.csv"),)), as_of=worker.clock()
         )

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from tallymark.errors import LeaseHeld, LedgerError
 from tallymark.ledger import Ledger, Registration, open_ledger
+from tallymark.ledger.contents import register
 from tallymark.ledger.database import Tx
-from tallymark.ledger.files import register
-from tallymark.ledger.schema import HOLDS_CONTENT, files
+from tallymark.ledger.schema import HOLDS_CONTENT, contents
 from tallymark.model.batch import SourceFile
 from unit.ledger.ledger_setup import PIPELINE, PROCESSES, TABLE, file
 
@@ -66,7 +66,7 @@ def take_lease(url: str, holder: str) -> int | None:
 def test_processes_open_a_fresh_ledger_at_once(url: str) -> None:
     assert in_processes(open_and_write, *((url, f"{n}.csv") for n in range(4))) == [1] * 4
     with open_ledger(url) as ledger:
-        assert len(ledger.waiting_files(PIPELINE)) == 4
+        assert len(ledger.waiting_contents(PIPELINE)) == 4
 
 
 def test_threads_open_a_fresh_ledger_at_once(url: str) -> None:
@@ -106,7 +106,7 @@ def test_processes_register_the_same_contents_under_other_names_at_once(url: str
     with open_ledger(url) as ledger:
         assert ledger.pipeline_summary(PIPELINE).files == {"PENDING": 500, "DUPLICATE": 500}
         held = ledger._database.read(
-            lambda tx: tx.execute(files.select().where(sa.text(HOLDS_CONTENT))).all()
+            lambda tx: tx.execute(contents.select().where(sa.text(HOLDS_CONTENT))).all()
         )
     assert Counter(row.content_hash for row in held).most_common(1)[0][1] == 1
 
@@ -119,11 +119,11 @@ def test_the_database_itself_refuses_a_second_holder(url: str) -> None:
 
         def twice(tx: Any) -> None:
             for path in ("a.csv", "b.csv"):
-                tx.execute(files.insert().values(**row, path=path, registered_at=tx.now))
+                tx.execute(contents.insert().values(**row, path=path, registered_at=tx.now))
 
         with pytest.raises(LedgerError, match=r"(?i)unique"):
             ledger._database.write(twice)
-        assert ledger.waiting_files("p") == []
+        assert ledger.waiting_contents("p") == []
 
 
 def test_one_process_gets_the_lease(url: str) -> None:
@@ -139,7 +139,7 @@ def test_threads_share_one_ledger(url: str) -> None:
             lease = ledger.acquire_lease(f"table {number}", "w", 60)
             ledger.register(f"p{number}", f"table {number}", [file(f"{n}.csv") for n in range(100)])
             ledger.renew_lease(lease, 60)
-            return len(ledger.waiting_files(f"p{number}"))
+            return len(ledger.waiting_contents(f"p{number}"))
 
         assert list(pool.map(work, range(16))) == [100] * 16
 
@@ -169,7 +169,7 @@ def test_a_copy_that_is_registered_while_its_original_vanishes_is_not_lost(url: 
     with open_ledger(url) as ledger:
         ledger.register(PIPELINE, TABLE, [file("original.csv", "x")])
         held_open(ledger, lambda: ledger.forget_vanished(PIPELINE, ["original.csv"]), file("copy.csv", "x"))
-        assert [w.file.path for w in ledger.waiting_files(PIPELINE)] == ["copy.csv"]
+        assert [w.content.name for w in ledger.waiting_contents(PIPELINE)] == ["copy.csv"]
 
 
 def test_the_loser_of_a_race_sees_what_the_winner_wrote(

@@ -25,7 +25,7 @@ from tallymark.destinations.lakehouse.history import HeldVersions, HistoryEntry,
 from tallymark.destinations.lakehouse.marker_copies import APPLIED, FIELDS, RESTORED, MarkerCopies, Row
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
-from tallymark.model.watermark import Watermark
+from tallymark.model.transform import Watermark
 from tallymark.spark.sql import local_frame
 
 

@@ -9,12 +9,11 @@ from contextlib import ExitStack, redirect_stdout
 from pyspark.sql import DataFrame
 
 from tallymark.errors import SourceError
+from tallymark.flow.discover import offered_files, pin_now
 from tallymark.flow.job import Job, Query
 from tallymark.flow.load import read_batch
-from tallymark.flow.offer import look_for_files, pin_now
-from tallymark.flow.transform.pins import Pin
 from tallymark.flow.transform.query import transformed
-from tallymark.model.batch import Batch, SourceFile
+from tallymark.model.batch import Batch, Files, Pin, SourceFile
 from tallymark.model.report import Preview, PreviewColumn, PreviewInput
 from tallymark.sources.discover import order_files
 
@@ -31,7 +30,7 @@ def preview_pipeline(job: Job, rows: int) -> Preview:
             frame = source.frame.selectExpr(*(f"`{c.name.replace('`', '``')}`" for c in source.columns))
             return _preview(job, frame, [(file.path, file.content_hash[:12]) for file in files], rows)
         pin = _pin(job, query)
-        result = transformed(job, query, _batch(job, [pin.content(0)]), inputs)
+        result = transformed(job, query, pin, job.clock(), inputs)
         return _preview(job, result.frame, _versions(pin), rows, result.sql)
 
 
@@ -65,7 +64,7 @@ def _some_files(job: Job) -> list[SourceFile]:
         known = job.ledger.known_files(job.task.pipeline, paths, table_key=job.table_key)
         loaded[:] = order_files([*loaded, *known.values()], job.task.order)[:_FILES_SHOWN]
 
-    found = look_for_files(job, keep_the_first)
+    found = offered_files(job, keep_the_first)
     for unreadable in found.unreadable:
         raise unreadable
     files = order_files(found.files or loaded, job.task.order)[:_FILES_SHOWN]
@@ -97,8 +96,7 @@ def _batch(job: Job, files: Sequence[SourceFile]) -> Batch:
         id="preview",
         pipeline=job.task.pipeline,
         table_key=job.table_key,
-        kind=job.task.batch_kind,
-        files=tuple(files),
+        contents=Files(tuple(files)),
         sequence=0,
         as_of=job.clock(),
     )

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tallymark.errors import SourceError
 from tallymark.flow.job import Job
-from tallymark.flow.transform.pins import Pin
 from tallymark.model.batch import SourceFile
 from tallymark.model.report import Step
 
@@ -43,14 +42,14 @@ def archive_committed(job: Job) -> tuple[str, ...]:
 def contents_read(job: Job) -> set[str]:
     """Hashes of the files that results of this transform are made of."""
     results = job.ledger.results(job.table_key, with_open=True)
-    return {file.content_hash for result in results for file in Pin.from_json(result.inputs or "").files}
+    return {file.content_hash for result in results for file in result.pin.files}
 
 
 def _committed_files(job: Job) -> list[SourceFile]:
     if job.task.query is None:
         return job.ledger.committed_files(job.task.pipeline, table_key=job.table_key)
     results = job.ledger.results(job.table_key)
-    return [file for result in results for file in Pin.from_json(result.inputs or "").files]
+    return [file for result in results for file in result.pin.files]
 
 
 def refuse_remote_files(globs: list[str]) -> None:

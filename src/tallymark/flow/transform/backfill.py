@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.errors import ConfigError, SourceError, Unsupported
-from tallymark.model.rerun import Rerun, Window
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.sql_text import quoted
+from tallymark.model.transform import Rerun, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ _NO_WINDOWS = {
 
 
 def refuse_rerun(pipeline: Pipeline, rerun: Rerun) -> None:
-    if not rerun.is_asked:
+    if not rerun.is_requested:
         return
     if rerun.full_refresh and rerun.is_windowed:
         raise ConfigError(

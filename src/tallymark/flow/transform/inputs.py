@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Query
-from tallymark.flow.transform.pins import Pin
+from tallymark.model.batch import Pin
 from tallymark.model.plan import TECHNICAL_COLUMNS
 from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
 from tallymark.sources.read import CORRUPT, read_files

@@ -19,11 +19,10 @@ from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.transform.backfill import rows_in
 from tallymark.flow.transform.inputs import Inputs
-from tallymark.flow.transform.pins import pin_of
-from tallymark.model.batch import Batch
+from tallymark.model.batch import Pin
 from tallymark.model.settings import Strategy
 from tallymark.model.table import PROVENANCE_COLUMNS
-from tallymark.model.watermark import WatermarkValue
+from tallymark.model.transform import WatermarkValue
 from tallymark.templates import Context, Template, TypedValue, render
 
 _NO_DEFAULT = object()
@@ -38,16 +37,14 @@ class Result:
     sql: str = ""  # as it was asked; empty for pipeline.py
 
 
-def transformed(job: Job, query: Query, batch: Batch, opened: ExitStack) -> Result:
-    """`opened` is closed after the commit, since Spark reads inputs as late as that."""
-    pin = pin_of(batch)
-    assert pin is not None  # noqa: S101  the batch is a transform's
+def transformed(job: Job, query: Query, pin: Pin, as_of: datetime, opened: ExitStack) -> Result:
+    """`opened` is closed after the commit, because Spark may read inputs until then."""
     inputs = Inputs(job, query, pin, opened)
     match query.transform.language:
         case Language.SQL:
-            result = _asked(inputs, query, batch)
+            result = _asked(inputs, query, as_of)
         case Language.PYTHON:
-            result = Result(_called(inputs, query, batch))
+            result = Result(_called(inputs, query, as_of))
         case _:
             assert_never(query.transform.language)
     frame = result.frame
@@ -64,7 +61,7 @@ def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
     if this is not None:
         this.createOrReplaceTempView(_THIS_VIEW)
     last = job.ledger.last_receipt(job.table_key)
-    kept = last.watermark if last is not None and not inputs.pin.is_asked_again else None
+    kept = last.watermark if last is not None and not inputs.pin.is_rerun else None
     return Context(
         strategy=job.task.settings.strategy,
         run_started_at=as_of,
@@ -86,9 +83,9 @@ def _view(kind: str, name: str, read: Callable[[str], DataFrame]) -> str:
     return f"`{view}`"
 
 
-def _asked(inputs: Inputs, query: Query, batch: Batch) -> Result:
+def _asked(inputs: Inputs, query: Query, as_of: datetime) -> Result:
     file = query.transform.file
-    rendered = render(Template(file, query.transform.text), context_of(inputs, query, batch.as_of))
+    rendered = render(Template(file, query.transform.text), context_of(inputs, query, as_of))
     try:
         return Result(inputs.job.spark.sql(rendered.sql), rendered.sql)
     except Exception as error:
@@ -130,15 +127,15 @@ class TransformContext:
         raise AttributeError(f"ctx has no {name}")
 
 
-def _called(inputs: Inputs, query: Query, batch: Batch) -> DataFrame:
+def _called(inputs: Inputs, query: Query, as_of: datetime) -> DataFrame:
     transform = query.transform
-    context = context_of(inputs, query, batch.as_of)
+    context = context_of(inputs, query, as_of)
     ctx = TransformContext(
         spark=inputs.job.spark,
         ref=inputs.table,
         landing_zone=inputs.zone,
         this=inputs.this() if _THIS.search(transform.text) else None,
-        run_started_at=batch.as_of,
+        run_started_at=as_of,
         watermark_value=context.watermark.value if context.watermark else None,
         _context=context,
     )

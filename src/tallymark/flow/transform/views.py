@@ -19,8 +19,7 @@ from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.errors import SourceError, Unsupported
 from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.job import Job, Query
-from tallymark.flow.transform.pins import Pin, code_hash
-from tallymark.model.batch import Batch
+from tallymark.model.batch import Batch, Pin, QueryResult, code_hash
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport, Step
@@ -77,7 +76,7 @@ def view_pin(job: Job, query: Query) -> tuple[Pin | None, tuple[tuple[str, str],
     plan = planned_view(job, query)
     if plan.missing:
         pipelines = _pipelines(query)
-        return None, tuple((pipelines[one], "its table is not there yet") for one in plan.missing)
+        return None, tuple((pipelines[one], "its table does not exist yet") for one in plan.missing)
     return _pin(plan), ()
 
 
@@ -117,7 +116,7 @@ def explain_view(job: Job, batch: Batch, more: int) -> PlanReport:
         reason="the view gets another query" if plan.replaces else "the query is kept, nothing is loaded",
         creates_table=not plan.replaces,
         counts=Counts(),
-        files=tuple(file.path for file in batch.files),
+        files=batch.names,
         sql=plan.statement,
         more_files=more,
     )
@@ -128,8 +127,8 @@ def _plan_of(job: Job, batch: Batch) -> ViewPlan:
     query = job.task.query
     assert query is not None  # noqa: S101  of a view
     plan = planned_view(job, query)
-    [content] = batch.files
-    if plan.missing or _pin(plan).identity != Pin.from_json(content.inputs or "").identity:
+    assert isinstance(batch.contents, QueryResult)  # noqa: S101  of a view
+    if plan.missing or _pin(plan).identity != batch.contents.pin.identity:
         raise SourceError(
             f"{query.transform.file}: the query or the columns of its inputs have changed since this batch "
             "was begun; nothing was written",

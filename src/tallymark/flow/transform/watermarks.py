@@ -6,9 +6,8 @@ from pyspark.sql import functions as F
 
 from tallymark.checks.split import Checked
 from tallymark.flow.job import Job
-from tallymark.flow.transform.pins import pin_of
-from tallymark.model.batch import Batch
-from tallymark.model.watermark import Watermark
+from tallymark.model.batch import Batch, QueryResult
+from tallymark.model.transform import Watermark
 from tallymark.spark.sql import quoted
 
 
@@ -16,9 +15,9 @@ def watermark_after(job: Job, batch: Batch, checked: Checked) -> Watermark | Non
     """The highest value of the watermark column that the table has taken in with this batch. Kept for
     transforms, whose queries go on from it."""
     name = job.task.settings.watermark_column
-    pin = pin_of(batch)
-    if pin is None or name is None:
+    if name is None or not isinstance(batch.contents, QueryResult):
         return None
+    pin = batch.contents.pin
     rows = checked.good
     last = job.ledger.last_receipt(job.table_key)
     before = last.watermark if last is not None and not pin.refresh else None

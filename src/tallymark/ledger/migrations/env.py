@@ -1,4 +1,4 @@
-"""Run by Alembic. The connection comes from `tallymark.ledger.migrate`, inside its transaction and lock."""
+"""Run by Alembic. The connection comes from `migrations.migrate`, inside its transaction and lock."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from tallymark.errors import FileChanged, LedgerError
 from tallymark.ledger import Ledger, Registration
 from tallymark.ledger.database import CHUNK
-from tallymark.model.batch import BatchKind, SourceFile
+from tallymark.model.batch import FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile
+from tallymark.model.transform import Window
 from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 
@@ -20,7 +21,7 @@ def test_new_files_wait_and_are_known(worker: Worker) -> None:
     assert worker.waiting == {"a.csv": ("PENDING", "a.csv"), "b.csv": ("PENDING", "b.csv")}
     assert worker.ledger.known_files(PIPELINE) == {"a.csv": a, "b.csv": b}
     assert worker.ledger.known_files("other") == {}
-    assert worker.ledger.waiting_files("other") == []
+    assert worker.ledger.waiting_contents("other") == []
 
 
 def test_the_first_in_the_given_order_is_the_original(worker: Worker) -> None:
@@ -159,8 +160,8 @@ def test_a_pipeline_with_another_table_starts_anew_there(worker: Worker) -> None
     assert worker.ledger.known_files(PIPELINE, table_key="elsewhere") == {}
     assert worker.ledger.register(PIPELINE, "elsewhere", [a, b]).new == (a, b)
     assert worker.ledger.known_files(PIPELINE, table_key="elsewhere") == {"a.csv": a, "b.csv": b}
-    assert len(worker.ledger.waiting_files(PIPELINE)) == 2
-    assert worker.ledger.waiting_files(PIPELINE, table_key=TABLE) == []
+    assert len(worker.ledger.waiting_contents(PIPELINE)) == 2
+    assert worker.ledger.waiting_contents(PIPELINE, table_key=TABLE) == []
 
 
 def test_what_tells_whether_a_file_is_the_same(worker: Worker) -> None:
@@ -180,21 +181,21 @@ def test_a_failed_file_that_is_registered_again(worker: Worker) -> None:
     """It may have been repaired with size and time kept; if not, it keeps its attempts."""
     worker.fail(file("a.csv"))
     worker.register(file("a.csv"))
-    assert [(w.state, w.attempts) for w in worker.ledger.waiting_files(PIPELINE)] == [("FAILED", 1)]
+    assert [(w.state, w.attempts) for w in worker.ledger.waiting_contents(PIPELINE)] == [("FAILED", 1)]
     worker.register(file("a.csv", "repaired"))
     assert worker.waiting == {"a.csv": ("PENDING", "repaired")}
 
 
 def test_requeue_gives_failed_files_all_their_attempts(worker: Worker) -> None:
     worker.fail(file("a.csv"), file("b.csv"), file("c.csv"))
-    failed = {w.file.path: (w.attempts, w.error) for w in worker.ledger.waiting_files(PIPELINE)}
+    failed = {w.content.name: (w.attempts, w.error) for w in worker.ledger.waiting_contents(PIPELINE)}
     assert failed["a.csv"] == (1, BROKEN.message)
     assert worker.ledger.requeue(PIPELINE, ["a.csv", "unknown.csv"]) == 1
     assert worker.ledger.requeue("other") == 0
     assert worker.waiting["a.csv"][0] == "PENDING"
     assert worker.waiting["b.csv"][0] == "FAILED"
     assert worker.ledger.requeue(PIPELINE) == 2
-    assert {(w.attempts, w.error) for w in worker.ledger.waiting_files(PIPELINE)} == {(0, "")}
+    assert {(w.attempts, w.error) for w in worker.ledger.waiting_contents(PIPELINE)} == {(0, "")}
 
 
 def test_content_hashes_tell_their_batch_once_committed(worker: Worker) -> None:
@@ -231,29 +232,66 @@ def test_claiming_what_was_overwritten_meanwhile_is_refused(worker: Worker) -> N
     assert worker.ledger.open_batches(TABLE) == []
 
 
-@pytest.mark.parametrize("kind", [BatchKind.REPLAY, BatchKind.FRAME])
-def test_rows_without_a_file_are_registered_by_their_batch(worker: Worker, kind: BatchKind) -> None:
-    rows = file("quarantine:b1", "rows")
-    batch = worker.open(rows, kind=kind)
+@pytest.mark.parametrize("rows", [QuarantinedRows("b1", 3, "hash"), FrameRows.of("today")])
+def test_rows_without_a_file_are_registered_by_their_batch(
+    worker: Worker, rows: QuarantinedRows | FrameRows
+) -> None:
+    batch = worker.open_contents(rows)
     assert worker.ledger.open_batches(TABLE) == [batch]
     assert worker.ledger.known_files(PIPELINE) == {}
     worker.ledger.fail_batch(worker.lease, batch.id, BROKEN)
-    assert worker.waiting == {}  # the caller brings them again
-    again = worker.open(rows, kind=kind)
+    assert worker.waiting == {}  # only the caller can bring them again
+    again = worker.open_contents(rows)
     worker.commit(again)
     assert worker.ledger.batch_of_hashes(TABLE, [rows.content_hash]) == {rows.content_hash: again.id}
     assert worker.counts == {}  # they are no files
     with pytest.raises(LedgerError, match=f"COMMITTED in batch {again.id}"):
-        worker.open(rows, kind=kind)
+        worker.open_contents(rows)
 
 
 def test_a_file_inherits_from_a_frame_that_failed(worker: Worker) -> None:
-    batch = worker.open(file("frame:1", "rows"), kind=BatchKind.FRAME)
+    batch = worker.open_contents(FrameRows("1", "hash of rows"))
     assert worker.ledger.register(PIPELINE, TABLE, [file("a.csv", "rows")]).duplicates == (
         ("a.csv", "frame:1"),
     )
     worker.ledger.fail_batch(worker.lease, batch.id, BROKEN)
     assert worker.waiting == {"a.csv": ("PENDING", "rows")}
+
+
+ZONE = SourceFile("/zone/a.csv", 3, 4, "h")
+PINS = [
+    Pin("code"),
+    Pin("code", {"silver.orders": "7"}, {"zone": (ZONE,)}, refresh=True),
+    Pin("code", {"silver.orders": "7"}, window=Window("day", "2026-01-01", None)),
+]
+
+
+@pytest.mark.parametrize("pin", PINS)
+def test_the_result_of_a_query_keeps_its_pin(worker: Worker, pin: Pin) -> None:
+    result = QueryResult.of(pin, 17)
+    worker.register(result)
+    assert [w.content for w in worker.ledger.waiting_contents(PIPELINE)] == [result]
+    assert worker.ledger.is_offered(PIPELINE, TABLE, result)
+    assert worker.ledger.known_files(PIPELINE) == {}
+    batch = worker.open_contents(result)
+    assert worker.ledger.open_batches(TABLE) == [batch]
+    assert batch.contents == result
+    assert worker.ledger.results(TABLE) == []
+    assert worker.ledger.results(TABLE, with_open=True) == [result]
+    worker.commit(batch)
+    assert worker.ledger.results(TABLE) == [result]
+    assert worker.ledger.last_result(TABLE) == (result if result.is_whole else None)
+    assert worker.counts == {"COMMITTED": 1}
+
+
+def test_a_query_that_failed_is_offered_again_by_its_source_only(worker: Worker) -> None:
+    result = QueryResult.of(PINS[0], 17)
+    worker.register(result)
+    batch = worker.open_contents(result)
+    worker.ledger.fail_batch(worker.lease, batch.id, BROKEN)
+    assert worker.ledger.waiting_contents(PIPELINE) == []
+    worker.register(result)
+    assert [(w.content, w.attempts) for w in worker.ledger.waiting_contents(PIPELINE)] == [(result, 1)]
 
 
 def many_files(number: int) -> list[SourceFile]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from tallymark.flow.batching import Choice, choose
-from tallymark.ledger.facts import WaitingFile
-from tallymark.model.batch import FileState, SourceFile
+from tallymark.ledger.contents import WaitingContent
+from tallymark.model.batch import Files, FileState, Pin, QueryResult, SourceFile
 
 
-def waiting(name: str, state: FileState = FileState.PENDING, attempts: int = 0, size: int = 1) -> WaitingFile:
-    return WaitingFile(SourceFile(name, size, 0, name), state, attempts, "")
+def waiting(
+    name: str, state: FileState = FileState.PENDING, attempts: int = 0, size: int = 1
+) -> WaitingContent:
+    return WaitingContent(SourceFile(name, size, 0, name), state, attempts, "")
 
 
-def chosen(entries: list[WaitingFile], ordered: bool = True, files: int = 10, size: int = 100, aside: set[str] | None = None) -> tuple[list[str], list[str]]:  # fmt: skip
+def chosen(entries: list[WaitingContent], ordered: bool = True, files: int = 10, size: int = 100, aside: set[str] | None = None) -> tuple[list[str], list[str]]:  # fmt: skip
     choice: Choice = choose(
         entries, ordered=ordered, max_files=files, max_bytes=size, max_attempts=3, set_aside=aside or set()
     )
-    return [file.path for file in choice.files], list(choice.held_back)
+    files = choice.contents.files if isinstance(choice.contents, Files) else ()
+    return [file.path for file in files], list(choice.held_back)
 
 
 FAILED = FileState.FAILED
@@ -48,3 +51,13 @@ def test_a_file_that_failed_before_is_tried_alone() -> None:
     entries = [waiting("a"), waiting("b", FAILED, 1), waiting("c")]
     assert chosen(entries) == (["a"], [])
     assert chosen(entries[1:]) == (["b"], [])
+
+
+def test_the_result_of_a_query_is_a_batch_of_its_own() -> None:
+    first, second = (
+        WaitingContent(QueryResult.of(Pin(code), 1), FileState.PENDING, 0, "") for code in ("first", "second")
+    )
+    choice = choose([first, second], ordered=True, max_files=10, max_bytes=100, max_attempts=3)
+    assert choice == Choice(first.content)
+    behind = choose([waiting("a"), first], ordered=True, max_files=10, max_bytes=100, max_attempts=3)
+    assert behind == Choice(Files((SourceFile("a", 1, 0, "a"),)))

@@ -1,4 +1,4 @@
-"""The highest value of a pipeline's watermark column that its table has taken in."""
+"""Which rows a transform is asked for, and how far it has come."""
 
 from __future__ import annotations
 
@@ -13,8 +13,38 @@ _FRACTIONAL = ("float", "double")
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """What `--full-refresh`, `--since` and `--until` ask of transforms, beside what is new."""
+
+    full_refresh: bool = False  # compute all rows again, as though the table were empty, and replace it
+    since: str | None = None  # only rows from here on; a text, because only the result has the column's type
+    until: str | None = None  # only rows before this
+
+    @property
+    def is_windowed(self) -> bool:
+        return self.since is not None or self.until is not None
+
+    @property
+    def is_requested(self) -> bool:
+        return self.full_refresh or self.is_windowed
+
+
+ONLY_NEW = Rerun()  # nothing is computed again
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows whose `column` is in [since, until)."""
+
+    column: str
+    since: str | None
+    until: str | None
+
+
+@dataclass(frozen=True)
 class Watermark:
-    """As markers and receipts keep it: its value in Spark's words (timestamps in UTC), and its Spark type."""
+    """The highest value of a pipeline's watermark column that has been loaded into its table. Markers and
+    receipts keep it as Spark prints it (timestamps in UTC), with its Spark type."""
 
     text: str
     type: str
