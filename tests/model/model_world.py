@@ -26,12 +26,14 @@ from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module
-from tallymark.flow.claim import Claim
+from tallymark.flow.claim import Claim, planned_batch
 from tallymark.flow.job import Job, Task
 from tallymark.flow.lease import LEASE_SECONDS
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
+from tallymark.ledger.schema import metadata
+from tallymark.model.batch import Batch
 from tallymark.model.report import Outcome, PipelineReport
 from tallymark.model.settings import MergeSettings, Strategy
 
@@ -78,6 +80,7 @@ class World:
         self.restored = dict.fromkeys(self.tables, 0)
         self._granted: dict[tuple[int, str], tuple[int, str]] = {}  # ledger and table: last fence, its holder
         self._found_broken: list[str] = []
+        self._handed_out: dict[str, list[Batch]] = {}  # worker → its batches
         self._patched = pytest.MonkeyPatch()
         self._patched.setattr(load_module, "prepared_batch", prepared_in_memory)
         self._patched.setattr(lease_module, "died_here", lambda holder: holder in self.believed_dead)
@@ -116,11 +119,27 @@ class World:
         return worker
 
     def load(self, pipeline: str, work: Work = run_pipeline) -> PipelineReport:
-        """A worker that nothing happens to."""
-        report = self.start(pipeline, work).finish()
+        """A worker that nothing happens to. Its first batch is the one that `plan` has shown before."""
+        planned = self.planned(pipeline) if work is run_pipeline else None
+        worker = self.start(pipeline, work)
+        report = worker.finish()
         assert report is not None
+        if work is run_pipeline and report.outcome is not Outcome.BUSY:
+            self._expect_planned(planned, self._handed_out.get(worker.name, []))
         self.check()
         return report
+
+    def planned(self, pipeline: str) -> Batch | None:
+        """The batch that `plan` shows for the newest ledger."""
+        watcher = Worker("plan", pipeline)
+        job = self._job(watcher, len(self.ledgers) - 1)
+        ungated = MemoryDestination(self.tables, lambda: self.now, 0, lambda name, call: call())
+        looking = replace(job, ledger=self.ledger, run_id="", open_destination=lambda _: cast(Any, ungated))
+        records = self._recorded()
+        batch, _ = planned_batch(looking)
+        if self._recorded() != records:
+            raise Broken("planning has changed the ledger")
+        return batch
 
     def pass_time(self, seconds: float = 2 * LEASE_SECONDS) -> None:
         self.now += timedelta(seconds=seconds)
@@ -143,6 +162,17 @@ class World:
         return self.ledgers[-1]
 
     # What must hold, always
+
+    def _expect_planned(self, planned: Batch | None, handed_out: list[Batch]) -> None:
+        loaded = handed_out[0] if handed_out else None
+        if _essence(planned) != _essence(loaded):
+            raise Broken(f"plan showed {_essence(planned)}, the run loaded {_essence(loaded)}")
+
+    def _recorded(self) -> list[Any]:
+        tables = [table for table in metadata.sorted_tables if table.name != "tallymark_runs"]
+        return self.ledger._database.read(
+            lambda tx: [row for table in tables for row in tx.execute(table.select()).all()]
+        )
 
     def check(self) -> None:
         for name, table in self.tables.items():
@@ -189,6 +219,8 @@ class World:
 
         def look(name: str, call: Callable[[], Any]) -> Any:
             answer = call()
+            if name in ("create_batch", "retry_batch"):
+                self._handed_out.setdefault(worker.name, []).append(answer)
             last, holder = self._granted.get(lease, (0, ""))
             if name in ("acquire_lease", "raise_fence"):
                 if answer.fence <= last:
@@ -221,7 +253,7 @@ class World:
             before = dict(self.restored)
             settle(claim, give_up=give_up, markers=markers)
             if before == self.restored:
-                real = cast(Any, job.ledger)._real
+                real = getattr(job.ledger, "_real", job.ledger)
                 try:
                     self._expect_proof(job.task.table, real)
                 except Broken as error:  # the flow would take it for an error of its own
@@ -328,6 +360,10 @@ class World:
         )
         vars(job)["quarantine"] = SimpleNamespace(write=lambda batch, checked: None)
         return job
+
+
+def _essence(batch: Batch | None) -> object:
+    return None if batch is None else (batch.names, batch.content_hashes, batch.sequence, batch.attempt)
 
 
 def _no_spark() -> Any:

@@ -180,6 +180,11 @@ class Protocol(RuleBasedStateMachine):
             self.land(event.new_file)
         if len(self.live) == MOST_WORKERS:
             return
+        if event.pause_at is None and event.then is Order.GO:
+            if event.leases_run_out_first:
+                self.world.pass_time()
+            self.world.load(event.pipeline)
+            return
         worker = self.start(event.pipeline, event.leases_run_out_first)
         if event.pause_at:
             worker.run_until(event.pause_at)
