@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from crash.store import DUCKDB_FILE, SQLITE_FILE, Found, Store, naive
 from oracle import Oracle, Row, canonical
 from tallymark.config.load_project import load_project
-from tallymark.ledger.schema import batch_files, batches, files, leases
+from tallymark.ledger.schema import batch_members, batches, contents, leases
 from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 
 DATABASES = ("sqlite", "duckdb", "postgres")
@@ -93,7 +93,7 @@ class Scenario:
 
     def waiting(self, kind: str) -> int:
         """Files that the ledger does not have as committed."""
-        query = sa.select(sa.func.count()).where(files.c.pipeline == kind, files.c.state == "COMMITTED")
+        query = sa.select(sa.func.count()).where(contents.c.pipeline == kind, contents.c.state == "COMMITTED")
         try:
             with self._ledger() as ledger:
                 return self.count[kind] - int(ledger.execute(query).scalar_one())
@@ -147,12 +147,12 @@ class Scenario:
     def _wrong_in_ledger(self, kind: str, markers: list[Found]) -> list[str]:
         mine = batches.c.pipeline == kind
         with self._ledger() as ledger:
-            states = Counter(ledger.scalars(sa.select(files.c.state).where(files.c.pipeline == kind)))
+            states = Counter(ledger.scalars(sa.select(contents.c.state).where(contents.c.pipeline == kind)))
             recorded = ledger.execute(
-                sa.select(batches.c.id, batches.c.sequence, files.c.content_hash, files.c.batch_id)
+                sa.select(batches.c.id, batches.c.sequence, contents.c.content_hash, contents.c.batch_id)
                 .select_from(batches)
-                .join(batch_files, batch_files.c.batch_id == batches.c.id)
-                .join(files, files.c.id == batch_files.c.file_id)
+                .join(batch_members, batch_members.c.batch_id == batches.c.id)
+                .join(contents, contents.c.id == batch_members.c.file_id)
                 .where(mine, batches.c.state == "COMMITTED")
             ).all()
             unfinished = Counter(

@@ -25,8 +25,8 @@ from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Event, Step
-from tallymark.model.transform import ONLY_NEW, Rerun
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
+from tallymark.model.transform import ONLY_NEW, Rerun
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 
 if TYPE_CHECKING:

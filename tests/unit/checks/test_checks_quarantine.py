@@ -151,7 +151,7 @@ def test_hostile_values_come_back_exactly(
         quarantine.write(batch(), checked)
     content = quarantine.replay_content(PIPELINE, "batch-1")
     assert content is not None
-    assert (content.path, content.size, len(content.content_hash)) == ("quarantine:batch-1", 9, 64)
+    assert (content.name, content.rows, len(content.content_hash)) == ("quarantine:batch-1", 9, 64)
     assert quarantine.replay_content(PIPELINE, "batch-1") == content
 
     replay = quarantine.replay_frame(PIPELINE, "batch-1")

@@ -17,8 +17,8 @@ def chosen(entries: list[WaitingContent], ordered: bool = True, files: int = 10,
     choice: Choice = choose(
         entries, ordered=ordered, max_files=files, max_bytes=size, max_attempts=3, set_aside=aside or set()
     )
-    files = choice.contents.files if isinstance(choice.contents, Files) else ()
-    return [file.path for file in files], list(choice.held_back)
+    chosen_files = choice.contents.files if isinstance(choice.contents, Files) else ()
+    return [file.path for file in chosen_files], list(choice.held_back)
 
 
 FAILED = FileState.FAILED
@@ -54,10 +54,11 @@ def test_a_file_that_failed_before_is_tried_alone() -> None:
 
 
 def test_the_result_of_a_query_is_a_batch_of_its_own() -> None:
+    result = QueryResult.of(Pin("first"), 1)
     first, second = (
-        WaitingContent(QueryResult.of(Pin(code), 1), FileState.PENDING, 0, "") for code in ("first", "second")
+        WaitingContent(one, FileState.PENDING, 0, "") for one in (result, QueryResult.of(Pin("second"), 2))
     )
     choice = choose([first, second], ordered=True, max_files=10, max_bytes=100, max_attempts=3)
-    assert choice == Choice(first.content)
+    assert choice == Choice(result)
     behind = choose([waiting("a"), first], ordered=True, max_files=10, max_bytes=100, max_attempts=3)
     assert behind == Choice(Files((SourceFile("a", 1, 0, "a"),)))

@@ -21,7 +21,7 @@ from tallymark.flow.job import Job, Task
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.database import CHUNK
-from tallymark.model.batch import Batch, Files
+from tallymark.model.batch import Batch, Files, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Outcome
 from tallymark.model.settings import MergeSettings, Strategy
@@ -97,9 +97,10 @@ def land(root: Path, numbers: range) -> None:
 def load_all(job: Job) -> None:
     """As if: everything that lies there is in the table, and the ledger knows it."""
     discover(job)
-    waiting = tuple(entry.content for entry in job.ledger.waiting_contents(PIPELINE))
+    waiting = [entry.content for entry in job.ledger.waiting_contents(PIPELINE)]
+    files = tuple(content for content in waiting if isinstance(content, SourceFile))
     sequence = job.ledger.last_sequence(TABLE) + 1
-    batch = Batch(f"batch-{sequence}", PIPELINE, TABLE, Files(waiting), sequence, MOMENT)
+    batch = Batch(f"batch-{sequence}", PIPELINE, TABLE, Files(files), sequence, MOMENT)
     receipt = Receipt(batch.id, PIPELINE, "orders", "append_only", Counts(), "1", sequence, MOMENT)
     job.ledger.adopt(PIPELINE, TABLE, batch, receipt)
 

@@ -145,7 +145,7 @@ def test_a_lost_ledger_is_rebuilt_from_markers(worker: Worker) -> None:
     assert (record.batch_id, record.files, record.sequence) == ("b7", 2, 7)
     assert (record.as_of, record.finished_at) == (batch.as_of, batch.as_of)
     assert worker.ledger.register(PIPELINE, TABLE, batch.members).new == ()
-    assert worker.ledger.known_files(PIPELINE) == {f.path: f for f in batch.members}
+    assert worker.ledger.known_files(PIPELINE) == {f.name: f for f in batch.members}
     worker.register(file("c.csv"))
     assert worker.open(file("c.csv")).sequence == 8
 

@@ -61,10 +61,18 @@ def old_ledger(url: str, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
         )
         at = NOW.replace(tzinfo=None) if connection.dialect.name == "sqlite" else NOW
         for number, (batch_kind, path, size, modified, content_hash, kind, inputs) in enumerate(WRITTEN, 1):
-            batch = {"id": f"b{number}", "pipeline": PIPELINE, "table_key": TABLE, "kind": batch_kind}
-            batch |= {"state": state, "sequence": number, "attempt": 1, "as_of": at, "created_at": at}
+            batch: dict[str, object] = {"id": f"b{number}", "pipeline": PIPELINE, "kind": batch_kind}
+            batch |= {
+                "table_key": TABLE,
+                "state": state,
+                "sequence": number,
+                "attempt": 1,
+                "as_of": at,
+                "created_at": at,
+            }
             connection.execute(batches.insert().values(**batch))
-            record = {"id": number, "pipeline": PIPELINE, "table_key": TABLE, "kind": kind, "path": path}
+            record: dict[str, object] = {"id": number, "kind": kind, "path": path}
+            record |= {"pipeline": PIPELINE, "table_key": TABLE}
             record |= {"size": size, "modified_ns": modified, "content_hash": content_hash, "state": state}
             record |= {"attempts": 0, "error": "", "batch_id": f"b{number}", "registered_at": at}
             connection.execute(files.insert().values(**record, inputs=inputs))
