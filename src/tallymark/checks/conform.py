@@ -4,23 +4,33 @@
            here, before any row is read
 2. cast    one projection; a value that does not fit is a problem of its row, never a silent NULL
 3. judge   malformed records, casts, required values and keys, in one array per row
+
+What a row of a change feed must hold depends on its event:
+
+| event | key | operation, sequence | other required values |
+|---|---|---|---|
+| insert, update | needed | needed | needed |
+| delete | needed | needed | – |
+| truncate | – | needed | – |
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
-from tallymark.checks.casts import JSON_OPTIONS, Cast, NoCast, Sql, data_type, lossless
-from tallymark.checks.rules import FeedRules, check_patterns, declared_type
+from tallymark.checks.casts import JSON_OPTIONS, Cast, NoCast, Sql, data_type, is_temporal, lossless
 from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
-from tallymark.model.sql_text import literal, named, options, quoted
+from tallymark.model.settings import MergeSettings, Operation, Strategy
+from tallymark.model.sql_text import literal, literals, named, options, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableShape, is_provenance
 
 CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
@@ -47,6 +57,56 @@ class Conformed:
     frame: DataFrame
     columns: tuple[Column, ...]
     source: t.StructType
+
+
+@dataclass(frozen=True)
+class FeedRules:
+    """What the events of a change feed must hold. Operation codes are in lower case."""
+
+    operation_column: str
+    sequence_by: tuple[str, ...]
+    effective_from: str | None
+    deletes: tuple[str, ...]
+    truncates: tuple[str, ...]
+    known: tuple[str, ...]
+
+    @classmethod
+    def of(cls, settings: MergeSettings) -> FeedRules | None:
+        """None if the rows are not changes."""
+        cdc = settings.cdc
+        if settings.strategy is not Strategy.CDC or cdc is None:
+            return None
+        return cls(
+            operation_column=cdc.operation_column,
+            sequence_by=cdc.sequence_by,
+            effective_from=settings.scd2.effective_from if cdc.history else None,
+            deletes=tuple(cdc.codes_of(Operation.DELETE)),
+            truncates=tuple(cdc.codes_of(Operation.TRUNCATE)),
+            known=tuple(cdc.codes_of(*Operation)),
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that every event needs."""
+        effective = () if self.effective_from is None else (self.effective_from,)
+        return (self.operation_column, *self.sequence_by, *effective)
+
+    def problems(self, name: str, value: Sql) -> Iterator[Sql]:
+        """The problems that a value of column `name` may have, whatever the event does."""
+        if _same(name, self.operation_column):
+            yield f"CASE WHEN {value} IS NULL THEN 'null operation' END"
+            unknown = f"concat('unknown operation ', chr(39), CAST({value} AS string), chr(39))"
+            yield f"CASE WHEN NOT ({_code(value)} IN ({literals(self.known)})) THEN {unknown} END"
+        elif any(_same(name, column) for column in self.sequence_by):
+            yield f"CASE WHEN {value} IS NULL THEN 'null sequence' END"
+        elif self.effective_from is not None and _same(name, self.effective_from):
+            yield f"CASE WHEN {value} IS NULL THEN 'null effective time' END"
+
+    def needs_key(self, operation: Sql) -> Sql:
+        return _is_none_of(operation, self.truncates)
+
+    def needs_values(self, operation: Sql) -> Sql:
+        return _is_none_of(operation, (*self.deletes, *self.truncates))
 
 
 @dataclass(frozen=True)
@@ -79,7 +139,7 @@ def conform(
     """`required` columns, like those with a `required` rule, must exist and hold a value in every row; with a
     `feed`, in every row whose event needs it."""
     rules = _with_operation_as_text(rules, feed) if feed else rules
-    check_patterns(frame, rules)
+    _check_patterns(frame, rules)
     types = {field.name: field.dataType for field in frame.schema.fields}
     source = t.StructType([t.StructField(c.name, _not_void(types[c.name])) for c in source_columns])
     changes = feed.columns if feed else ()
@@ -98,6 +158,40 @@ def conform(
 
 
 # 1. match
+
+
+def _declared_type(column: str, text: str) -> t.DataType:
+    try:
+        return data_type(text)
+    except ValueError as problem:
+        raise ConfigError(
+            f"columns: {column}: {text} cannot be declared: {problem}",
+            hint="see docs/reference/types.md for the types of columns",
+            facts={"column": column, "type": text},
+        ) from None
+
+
+def _check_patterns(frame: DataFrame, rules: Sequence[ColumnConfig]) -> None:
+    """Before any row is read: Spark itself finds a wrong pattern at the first row, in the middle of a job."""
+    for rule in rules:
+        if rule.format is None:
+            continue
+        if rule.type is None or not is_temporal(_declared_type(rule.name, rule.type)):
+            raise ConfigError(
+                f"columns: {rule.name}: `format` is for dates and timestamps, and the type is "
+                f"{rule.type or 'not set'}",
+                hint="set `type: date`, `timestamp` or `timestamp_ntz`, or remove `format`",
+                facts={"column": rule.name, "format": rule.format},
+            )
+        try:
+            probe = F.try_to_timestamp(F.lit("2026-01-01"), F.lit(rule.format))
+            frame.sparkSession.range(1).select(probe).collect()
+        except PySparkException as error:
+            raise ConfigError(
+                f"columns: {rule.name}: {rule.format} is not a date pattern: {str(error).splitlines()[0]}",
+                hint="letters are yyyy MM dd HH mm ss SSS XXX; other text goes in single quotes",
+                facts={"column": rule.name, "format": rule.format},
+            ) from None
 
 
 def _with_operation_as_text(rules: Sequence[ColumnConfig], feed: FeedRules) -> list[ColumnConfig]:
@@ -151,7 +245,7 @@ def _absent(rule: ColumnConfig, table: TableShape | None) -> _Target:
 
 def _wanted_type(rule: ColumnConfig | None, existing: Column | None, source: t.DataType) -> t.DataType:
     if rule and rule.type:
-        return declared_type(rule.name, rule.type)
+        return _declared_type(rule.name, rule.type)
     if existing and existing.type.casefold() != source.simpleString().casefold():
         try:
             return data_type(existing.type)
@@ -326,3 +420,16 @@ def _reason(target: _Target, typed: Sql, needs: _Needs, operation: Sql | None) -
 def _problem(column: str, reason: Sql, value: Sql) -> Sql:
     shown = f"substring({value}, 1, {VALUE_LENGTH})"
     return f"struct({literal(column)} AS `column`, {reason} AS reason, {shown} AS value)"
+
+
+def _is_none_of(operation: Sql, codes: tuple[str, ...]) -> Sql:
+    """True for a missing operation, so that the other problems of the row are reported too."""
+    return f"coalesce(NOT ({_code(operation)} IN ({literals(codes)})), true)" if codes else "true"
+
+
+def _code(operation: Sql) -> Sql:
+    return f"lower(trim(CAST({operation} AS string)))"
+
+
+def _same(one: str, other: str) -> bool:
+    return one.casefold() == other.casefold()

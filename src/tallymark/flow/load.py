@@ -12,8 +12,7 @@ from typing import assert_never
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tallymark.checks.conform import Conformed, conform
-from tallymark.checks.rules import FeedRules
+from tallymark.checks.conform import Conformed, FeedRules, conform
 from tallymark.checks.split import Checked, split
 from tallymark.destinations.contract import PreparedLoad, refuse_gaps
 from tallymark.errors import (

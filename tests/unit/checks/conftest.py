@@ -9,8 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from tallymark.checks.conform import PROBLEMS, Conformed, conform
-from tallymark.checks.rules import FeedRules
+from tallymark.checks.conform import PROBLEMS, Conformed, FeedRules, conform
 from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.checks.conform import PROBLEMS, Conformed
-from tallymark.checks.rules import FeedRules
+from tallymark.checks.conform import PROBLEMS, Conformed, FeedRules
 from tallymark.config.pipeline_file import ColumnConfig, PipelineConfig
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
