@@ -153,7 +153,7 @@ def recover(context: typer.Context, pipelines: Pipelines = None) -> Answer:
 def graph(
     context: typer.Context,
     pipelines: Pipelines = None,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="As a Mermaid diagram.")] = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid diagram.")] = False,
     columns: Annotated[
         bool, typer.Option("--columns", help="Show which columns each column is computed from.")
     ] = False,
@@ -232,7 +232,7 @@ def show_quarantine(
     pipeline: OnePipeline,
     batch: OptionalBatch = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Default: 100, or all rows with --export.")
+        int | None, typer.Option(min=1, metavar="N", help="Default: 100, or 1,000,000 with --export.")
     ] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows to a .csv or .ndjson file.")
