@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -20,22 +24,25 @@ from tallymark.config.effective import effective_settings
 from tallymark.config.keys import schemas as config_schemas
 from tallymark.config.load_project import LoadedProject, find_project, load_project
 from tallymark.config.new_project import scaffold_project
-from tallymark.errors import ConfigError, TallymarkError
+from tallymark.errors import ConfigError, LedgerError
 from tallymark.flow.inspect.lineage import trace_columns
 from tallymark.flow.inspect.validate import checked_graph, examine
 from tallymark.flow.job import Job
 from tallymark.flow.jobs import LoadOptions, pipeline_job
+from tallymark.flow.lease import process_lives
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
-from tallymark.model.graph import GraphNode, PipelineLineage
+from tallymark.model.cancellation import Cancellation
+from tallymark.model.graph import Graph, GraphNode, PipelineLineage
 from tallymark.model.report import (
     BatchRecord,
     EffectiveSetting,
     Event,
     Finding,
+    Outcome,
     PipelineReport,
     PipelineStatus,
     PlanReport,
@@ -43,7 +50,9 @@ from tallymark.model.report import (
     Preview,
     QuarantinedRow,
     QuarantineSummary,
+    RunRecord,
     RunReport,
+    RunState,
     Step,
 )
 from tallymark.spark import Sessions
@@ -55,76 +64,119 @@ if TYPE_CHECKING:
     from tallymark.checks.quarantine_files import QuarantineReader
 
 # What needs Spark is imported where it is used: a run with nothing new ends before Spark is imported.
-HOME = ".tallymark"  # of a project: logs, scratch, the default ledger
+HOME = ".tallymark"  # in a project: logs, temporary files, the default ledger
 Found = TypeVar("Found")
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class _Configuration:
+    """One reading of the project's files, and the Spark for it. A call uses one from its start to its end."""
+
+    project: LoadedProject
+    graph: Graph
+    sessions: Sessions
 
 
 class Project:
-    """A project folder: run it, plan it, ask it. Raises ConfigError when its files are wrong."""
+    """A project folder: run it, plan it, ask it. Raises ConfigError if its files are wrong.
+
+    Threads may share a Project, and a process may have several. `on_event` gets the progress of every call,
+    in the thread that does the work; a call's own `on_event` gets the progress of that call only.
+    """
 
     def __init__(
         self,
         folder: str | Path = ".",
         *,
         spark: SparkSession | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Listener | None = None,
     ):
-        self._project: LoadedProject = load_project(find_project(Path(folder)))
-        self._graph = checked_graph(self._project)
-        self._on_event = on_event or (lambda event: None)
-        home = self._project.root / HOME
-        self._sessions = (
-            Sessions.of(spark, self._project.spark_needs)
-            if spark
-            else Sessions(
-                self._project.config.spark,
-                self._project.spark_needs,
-                home=home,
-                on_progress=self._tell_of_spark,
-            )
-        )
-        self._opened: Ledger | None = None
+        self._root = find_project(Path(folder))
+        self._spark = spark
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._ledgers: dict[str, Ledger] = {}  # by address
+        self._retired: list[Sessions] = []  # of earlier configurations; calls may still be using them
+        self._current = self._read()
 
     @property
     def name(self) -> str:
-        return self._project.name
+        return self._current.project.name
 
     @property
     def root(self) -> Path:
-        return self._project.root
+        return self._root
 
     @property
     def pipelines(self) -> tuple[str, ...]:
-        return tuple(self._project.pipelines)
+        return tuple(self._current.project.pipelines)
 
-    def run(self, *pipelines: str, **options: Unpack[LoadOptions]) -> RunReport:
+    def reload(self) -> None:
+        """Reads the configuration again. If it is wrong, raises ConfigError and the earlier one stays. Calls
+        that are under way end with the configuration they started with.
+
+        Changed `spark` settings hold when Spark is next needed. Only an embedded Spark that already runs
+        cannot change: its new sessions get the `spark.sql` settings, the others need a new process.
+        """
+        with self._lock:
+            before = self._current
+            self._current = self._read(before)
+            if self._current.sessions is not before.sessions:
+                self._retired.append(before.sessions)
+
+    def run(
+        self,
+        *pipelines: str,
+        on_event: Listener | None = None,
+        cancellation: Cancellation | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> RunReport:
         """Loads what is new. Failures are in the report, not raised; `report.ok` says how it went. With
         `full_refresh`, or `since` and `until`, transforms are asked again for all or some of their rows."""
-        return self._work("run", pipelines, run_pipeline, options)
+        return self._work("run", pipelines, run_pipeline, on_event, cancellation, options)
 
-    def recover(self, *pipelines: str) -> list[PipelineReport]:
+    def recover(
+        self, *pipelines: str, on_event: Listener | None = None, cancellation: Cancellation | None = None
+    ) -> list[PipelineReport]:
         """Settles open batches by their markers and rebuilds lost records; loads nothing."""
-        return list(self._work("recover", pipelines, recover_pipeline).pipelines)
+        return list(self._work("recover", pipelines, recover_pipeline, on_event, cancellation).pipelines)
 
-    def plan(self, *pipelines: str, samples: int = 10, **options: Unpack[LoadOptions]) -> list[PlanReport]:
-        """What the next batch of each pipeline would do. Nothing is written, not even a new ledger."""
+    def plan(
+        self,
+        *pipelines: str,
+        samples: int = 10,
+        on_event: Listener | None = None,
+        cancellation: Cancellation | None = None,
+        **options: Unpack[LoadOptions],
+    ) -> list[PlanReport]:
+        """What the next batch of each pipeline would do. Nothing is written, not even a new ledger. Raises
+        Cancelled if it was cancelled."""
         from tallymark.flow.plan import explain_pipeline
 
-        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
-            jobs = self._jobs(pipelines, ledger, "", options)
-            return [explain_pipeline(job, samples) for job in jobs]
+        current, stop = self._current, cancellation or Cancellation()
+        with self._reading(current) as ledger:
+            plans = []
+            for job in self._jobs(current, pipelines, ledger, "", on_event, stop, options):
+                stop.check()
+                plans.append(explain_pipeline(job, samples))
+            stop.check()
+            return plans
 
-    def preview(self, pipeline: str, rows: int = 20) -> Preview:
+    def preview(self, pipeline: str, rows: int = 20, *, on_event: Listener | None = None) -> Preview:
         """The query, the first rows, the schema and Spark's plan of what a pipeline would load. Nothing is
         written."""
         from tallymark.flow.inspect.preview import preview_pipeline
 
-        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
-            [job] = self._jobs([self._one(pipeline)], ledger, "")
+        current = self._current
+        name = _one(current.project, pipeline)
+        with self._reading(current) as ledger:
+            [job] = self._jobs(current, [name], ledger, "", on_event, None, {})
             return preview_pipeline(job, rows)
 
     def status(self) -> list[PipelineStatus]:
-        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
+        current = self._current
+        with self._reading(current) as ledger:
             return [
                 PipelineStatus(
                     pipeline=pipeline.name,
@@ -137,21 +189,47 @@ class Project:
                     failed_files=summary.failed_files,
                     quality=summary.quality,
                 )
-                for pipeline in self._project.pipelines.values()
+                for pipeline in current.project.pipelines.values()
                 for summary in [ledger.pipeline_summary(pipeline.name)]
             ]
 
     def history(self, pipeline: str | None = None, limit: int = 20) -> list[BatchRecord]:
+        """The newest batches first."""
+        current = self._current
         if pipeline is not None:
-            select_pipelines(self._project, [pipeline])
-        with reading_ledger(self._project.ledger_url, self._opened) as ledger:
+            select_pipelines(current.project, [pipeline])
+        with self._reading(current) as ledger:
             return ledger.history(pipeline, limit)
 
+    def runs(
+        self,
+        limit: int = 20,
+        before: str | None = None,
+        pipeline: str | None = None,
+        state: RunState | str | None = None,
+    ) -> list[RunRecord]:
+        """The newest runs first, without their batches. For the next page, `before` is the id of the last run
+        of this one. A run that was killed is ABANDONED, or UNKNOWN if this machine cannot tell."""
+        current = self._current
+        name = None if pipeline is None else _one(current.project, pipeline)
+        wanted = None if state is None else RunState(state)
+        with self._reading(current) as ledger:
+            return ledger.runs(
+                is_alive=process_lives, limit=limit, before=before, pipeline=name, state=wanted
+            )
+
+    def run_record(self, run_id: str) -> RunRecord:
+        """One run, with its batches: those whose last attempt was in this run."""
+        with self._reading(self._current) as ledger:
+            return ledger.run_record(run_id, is_alive=process_lives)
+
     def requeue(self, pipeline: str, files: Collection[str] | None = None) -> int:
-        """Failed files wait for a load again; gives their number."""
-        names = [chosen.name for chosen in select_pipelines(self._project, [pipeline])]
-        paths = None if files is None else [self._project.resolve(file) for file in files]
-        return sum(self._ledger().requeue(name, paths) for name in names)
+        """The next run tries failed files again; returns their number."""
+        project = self._current.project
+        names = [chosen.name for chosen in select_pipelines(project, [pipeline])]
+        paths = None if files is None else [project.resolve(file) for file in files]
+        ledger = self._ledger(project.ledger_url)
+        return sum(ledger.requeue(name, paths) for name in names)
 
     def quarantine_list(self, pipeline: str | None = None) -> list[QuarantineSummary]:
         """The batches that have bad rows. Starts no Spark for a quarantine in a local folder."""
@@ -161,52 +239,71 @@ class Project:
         self, pipeline: str, batch_id: str | None = None, limit: int = 100
     ) -> list[QuarantinedRow]:
         """Bad rows, oldest first. Starts no Spark for a quarantine in a local folder."""
-        name = self._one(pipeline)
+        name = _one(self._current.project, pipeline)
         return self._read_quarantine(lambda quarantine: quarantine.rows(name, batch_id, limit=limit))
 
-    def quarantine_replay(self, pipeline: str, batch_id: str | None = None) -> PipelineReport:
+    def quarantine_replay(
+        self,
+        pipeline: str,
+        batch_id: str | None = None,
+        *,
+        on_event: Listener | None = None,
+        cancellation: Cancellation | None = None,
+    ) -> PipelineReport:
         """Sends quarantined rows through the pipeline again, once."""
-        name = self._one(pipeline)
-        return self._work("replay", [name], lambda job: replay_pipeline(job, batch_id)).pipelines[0]
+        name = _one(self._current.project, pipeline)
+        replay = partial(replay_pipeline, batch_id=batch_id)
+        return self._work("replay", [name], replay, on_event, cancellation).pipelines[0]
 
     def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
-        return self._quarantine().remove(self._one(pipeline), batch_id, ids)
+        """Deletes quarantined rows for good; returns their number."""
+        current = self._current
+        return _quarantine(current).remove(_one(current.project, pipeline), batch_id, ids)
 
     def destination(self, name: str | None = None) -> NamedDestination:
         """A destination of the project by its name, else the default one: for `tm.merge` and `tm.plan`."""
-        return named_destination(self._project, name)
+        return named_destination(self._current.project, name)
 
     def settings(self, pipeline: str) -> tuple[EffectiveSetting, ...]:
         """The settings that hold for a pipeline, and where each came from. Starts no Spark."""
-        return effective_settings(self._project, self._project.pipelines[self._one(pipeline)])
+        project = self._current.project
+        return effective_settings(project, project.pipelines[_one(project, pipeline)])
 
     def graph(self, *pipelines: str) -> tuple[GraphNode, ...]:
-        """What each pipeline reads and who reads it, in the order in which they run. Starts no Spark."""
-        return self._graph.nodes(one.name for one in select_pipelines(self._project, pipelines))
+        """What each pipeline reads and what reads it, in the order in which they run. Starts no Spark."""
+        current = self._current
+        return current.graph.nodes(one.name for one in select_pipelines(current.project, pipelines))
 
     def lineage(self, *pipelines: str) -> tuple[PipelineLineage, ...]:
-        """Which columns each column of a SQL pipeline is made of, as far as its query tells."""
-        traced = trace_columns(self._project, self._graph)
-        return tuple(traced[node.pipeline] for node in self.graph(*pipelines))
+        """The columns that each column of a SQL pipeline is made of, as far as its query tells."""
+        current = self._current
+        traced = trace_columns(current.project, current.graph)
+        chosen = (one.name for one in select_pipelines(current.project, pipelines))
+        return tuple(traced[node.pipeline] for node in current.graph.nodes(chosen))
 
     def doctor(self) -> list[Finding]:
+        """Tries Java, Spark, the ledger and every destination."""
         from tallymark.flow.inspect import doctor
 
-        return list(doctor.examine(self._project, self._sessions))
+        current = self._current
+        return list(doctor.examine(current.project, current.sessions))
 
     def prepare(self) -> PrepareReport:
         """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
         nothing of the project."""
         from tallymark.flow.inspect.warmup import load_samples
 
-        archive = self._sessions.archive_classes(load_samples)
+        archive = self._current.sessions.archive_classes(load_samples)
         return PrepareReport(archive, archive.stat().st_size)
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
-        self._sessions.stop()
+        """Closes the ledger and stops the Spark that it started."""
+        with self._lock:
+            while self._ledgers:
+                self._ledgers.popitem()[1].close()
+            while self._retired:
+                self._retired.pop().stop()
+            self._current.sessions.stop()
 
     def __enter__(self) -> Project:
         return self
@@ -214,74 +311,134 @@ class Project:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read(self, before: _Configuration | None = None) -> _Configuration:
+        project = load_project(self._root)
+        graph = checked_graph(project)
+        if before is not None and _same_spark(before.project, project):
+            return _Configuration(project, graph, before.sessions)
+        if self._spark is not None:
+            return _Configuration(project, graph, Sessions.of(self._spark, project.spark_needs))
+        sessions = Sessions(
+            project.config.spark, project.spark_needs, home=self._root / HOME, on_progress=self._tell_of_spark
+        )
+        return _Configuration(project, graph, sessions)
+
     def _work(
         self,
         command: str,
         pipelines: Sequence[str],
         work: Callable[[Job], PipelineReport],
+        on_event: Listener | None,
+        cancellation: Cancellation | None,
         options: LoadOptions | None = None,
     ) -> RunReport:
-        chosen = [pipeline.name for pipeline in select_pipelines(self._project, pipelines)]
-        started_at, started, ledger = _now(), time.monotonic(), self._ledger()
-        run_id = ledger.start_run(self.name, command, host=socket.gethostname(), pid=os.getpid())
+        """1. The ledger records the run before anything happens. 2. The pipelines work, in order.
+        3. The ledger records the end of the run, whatever it was."""
+        current, started_at, started = self._current, _now(), time.monotonic()
+        chosen = [pipeline.name for pipeline in select_pipelines(current.project, pipelines)]
+        ledger = self._ledger(current.project.ledger_url)
+        run_id = ledger.start_run(
+            current.project.name, command, host=socket.gethostname(), pid=os.getpid(), pipelines=chosen
+        )
         try:
-            jobs = self._jobs(chosen, ledger, run_id, options) if chosen else []
-        except TallymarkError:
-            ledger.finish_run(run_id, "FAILED", {})
+            jobs = (
+                self._jobs(current, chosen, ledger, run_id, on_event, cancellation, options or {})
+                if chosen  # no names would mean all pipelines
+                else []
+            )
+            reports = run_in_order(jobs, current.graph.levels(), work, current.project.config.parallel)
+        except BaseException:
+            with suppress(LedgerError):  # what ended the run is for the caller to know, not this
+                ledger.finish_run(run_id, RunState.FAILED, dict.fromkeys(chosen))
             raise
-        reports = run_in_order(jobs, self._graph.levels(), work, self._project.config.parallel)
-        report = RunReport(run_id, self.name, reports, started_at, time.monotonic() - started)
-        outcomes: dict[str, object] = {r.pipeline: str(r.outcome) for r in reports}
-        ledger.finish_run(run_id, "SUCCEEDED" if report.ok else "FAILED", outcomes)
+        report = RunReport(run_id, current.project.name, reports, started_at, time.monotonic() - started)
+        ledger.finish_run(run_id, _end_of(report), {one.pipeline: one.outcome for one in reports})
         return report
 
     def _jobs(
-        self, names: Sequence[str], ledger: Ledger, run_id: str, options: LoadOptions | None = None
+        self,
+        current: _Configuration,
+        names: Sequence[str],
+        ledger: Ledger,
+        run_id: str,
+        on_event: Listener | None,
+        cancellation: Cancellation | None,
+        options: LoadOptions,
     ) -> list[Job]:
         return [
             pipeline_job(
-                self._project,
+                current.project,
                 pipeline,
                 ledger=ledger,
-                sessions=self._sessions,
+                sessions=current.sessions,
                 run_id=run_id,
                 clock=_now,
-                on_event=self._on_event,
-                options=options or {},
+                on_event=_to_each(self._on_event, on_event),
+                cancellation=cancellation,
+                options=options,
             )
-            for pipeline in select_pipelines(self._project, names)
+            for pipeline in select_pipelines(current.project, names)
         ]
 
     def _tell_of_spark(self, text: str) -> None:
-        self._on_event(Event("", Step.SPARK, text))
+        _to_each(self._on_event)(Event("", Step.SPARK, text))
 
-    def _one(self, pipeline: str) -> str:
-        chosen = select_pipelines(self._project, [pipeline])
-        if len(chosen) != 1:
-            raise ConfigError(f"{pipeline} names {len(chosen)} pipelines", hint="name exactly one")
-        return chosen[0].name
+    def _reading(self, current: _Configuration) -> AbstractContextManager[Ledger]:
+        url = current.project.ledger_url
+        return reading_ledger(url, self._ledgers.get(url))
 
-    def _ledger(self) -> Ledger:
-        if self._opened is None:
-            self._opened = open_ledger(self._project.ledger_url)
-        return self._opened
+    def _ledger(self, url: str) -> Ledger:
+        """Open until `close`: after a reload with another address, calls may still use the earlier one."""
+        with self._lock:
+            if url not in self._ledgers:
+                self._ledgers[url] = open_ledger(url)
+            return self._ledgers[url]
 
     def _read_quarantine(self, read: Callable[[QuarantineReader], Found]) -> Found:
         from tallymark.checks.quarantine_files import NeedsSpark, QuarantineFiles
 
-        root = self._project.quarantine_root
+        current = self._current
+        root = current.project.quarantine_root
         try:
-            if not self._sessions.share_files():
+            if not current.sessions.share_files():
                 raise NeedsSpark(f"{root} is a path of another machine or store")
             return read(QuarantineFiles(root))
         except NeedsSpark as reason:
             self._tell_of_spark(f"reading the quarantine needs Spark: {reason}")
-            return read(self._quarantine())
+            return read(_quarantine(current))
 
-    def _quarantine(self) -> Quarantine:
-        from tallymark.checks.quarantine import Quarantine
 
-        return Quarantine(self._sessions.isolated(), self._project.quarantine_root)
+def _quarantine(current: _Configuration) -> Quarantine:
+    from tallymark.checks.quarantine import Quarantine
+
+    return Quarantine(current.sessions.isolated(), current.project.quarantine_root)
+
+
+def _one(project: LoadedProject, pipeline: str) -> str:
+    chosen = select_pipelines(project, [pipeline])
+    if len(chosen) != 1:
+        raise ConfigError(f"{pipeline} names {len(chosen)} pipelines", hint="name exactly one")
+    return chosen[0].name
+
+
+def _same_spark(before: LoadedProject, after: LoadedProject) -> bool:
+    return (before.config.spark, before.spark_needs) == (after.config.spark, after.spark_needs)
+
+
+def _to_each(*listeners: Listener | None) -> Listener:
+    given = [listener for listener in listeners if listener is not None]
+
+    def tell(event: Event) -> None:
+        for listener in given:
+            listener(event)
+
+    return tell
+
+
+def _end_of(report: RunReport) -> RunState:
+    if any(one.outcome is Outcome.CANCELLED for one in report.pipelines):
+        return RunState.CANCELLED
+    return RunState.SUCCEEDED if report.ok else RunState.FAILED
 
 
 def validate(folder: str | Path = ".") -> list[Finding]:

@@ -23,6 +23,7 @@ from tallymark.destinations.contract import Destination, TableLocator, TargetTab
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
+from tallymark.model.cancellation import Cancellation
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Event, Step
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
@@ -123,6 +124,7 @@ class Job:
     quarantine_root: str
     clock: Callable[[], datetime]
     on_event: Callable[[Event], None]
+    cancellation: Cancellation = field(default_factory=Cancellation)
     frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
     destination_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline's table
     locator: TableLocator | None = None  # without Spark; None if the destination itself needs none

@@ -21,6 +21,7 @@ from tallymark.flow.transform.archive import refuse_remote_files
 from tallymark.flow.transform.backfill import refuse_rerun
 from tallymark.ledger import Ledger
 from tallymark.model.batch import code_hash
+from tallymark.model.cancellation import Cancellation
 from tallymark.model.report import Event
 from tallymark.model.transform import Rerun
 from tallymark.spark import Sessions
@@ -46,6 +47,7 @@ def pipeline_job(
     clock: Callable[[], datetime],
     on_event: Callable[[Event], None],
     options: LoadOptions,
+    cancellation: Cancellation | None = None,
 ) -> Job:
     rerun = _rerun(options)
     refuse_rerun(pipeline, rerun)
@@ -79,6 +81,7 @@ def pipeline_job(
         quarantine_root=project.quarantine_root,
         clock=clock,
         on_event=on_event,
+        cancellation=cancellation or Cancellation(),
         locator=destination.locator(),
         destination_of=lambda name: _place(project, name),
     )

@@ -8,6 +8,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 from tallymark.errors import LeaseHeld, LeaseLost, LedgerError
@@ -18,6 +20,7 @@ log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 120.0
 _HOST = socket.gethostname()
+_CLOCK_GRAIN = timedelta(seconds=2)  # Linux gives the time of its boot in whole seconds
 
 
 class HeldLease:
@@ -92,6 +95,28 @@ def _acquire(ledger: Ledger, table_key: str, holder: str) -> Lease:
         if not died_here(other):
             raise
         return ledger.acquire_lease(table_key, holder, LEASE_SECONDS, dead_holder=other)
+
+
+def process_lives(host: str, pid: int, since: datetime) -> bool | None:
+    """Whether a process that worked at that time still lives; None if it was on another machine. A process
+    that started later only has the same number: in a container, every start may have it."""
+    if host != _HOST:
+        return None
+    if died_here(f"{host}:{pid}"):
+        return False
+    started_at = _process_start(pid)
+    return started_at is None or started_at <= since + _CLOCK_GRAIN
+
+
+def _process_start(pid: int) -> datetime | None:
+    """None where the system does not tell: outside Linux."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        seconds = int(boot.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def died_here(holder: str) -> bool:

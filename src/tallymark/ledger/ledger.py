@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -14,9 +15,10 @@ from tallymark.ledger import contents as records
 from tallymark.ledger.address import Address, parse_address
 from tallymark.ledger.contents import Registration, WaitingContent
 from tallymark.ledger.database import Database, OneTransaction, Tx, utc_now
-from tallymark.ledger.facts import PipelineSummary, RunState
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.migrations import migrate, version
+from tallymark.ledger.reading import PipelineSummary
+from tallymark.ledger.runs import ProcessProbe
 from tallymark.ledger.schema import HEAD
 from tallymark.model.batch import (
     Batch,
@@ -28,7 +30,7 @@ from tallymark.model.batch import (
     SourceFile,
 )
 from tallymark.model.receipt import Receipt
-from tallymark.model.report import BatchRecord, Failure
+from tallymark.model.report import BatchRecord, Failure, Outcome, RunRecord, RunState
 
 T = TypeVar("T")
 
@@ -117,12 +119,34 @@ class Ledger:
 
     # Runs
 
-    def start_run(self, project: str, command: str, *, host: str, pid: int) -> str:
-        return self._database.write(lambda tx: runs.start(tx, project, command, host, pid))
+    def start_run(
+        self, project: str, command: str, *, host: str, pid: int, pipelines: Collection[str] = ()
+    ) -> str:
+        return self._database.write(lambda tx: runs.start(tx, project, command, host, pid, pipelines))
 
-    def finish_run(self, run_id: str, state: str, summary: dict[str, object]) -> None:
-        """`state` is SUCCEEDED or FAILED."""
-        self._database.write(lambda tx: runs.finish(tx, run_id, RunState(state), summary))
+    def finish_run(self, run_id: str, state: RunState, outcomes: Mapping[str, Outcome | None]) -> None:
+        """`state` is SUCCEEDED, FAILED or CANCELLED."""
+        self._database.write(lambda tx: runs.finish(tx, run_id, state, outcomes))
+
+    def runs(
+        self,
+        *,
+        is_alive: ProcessProbe,
+        limit: int = 20,
+        before: str | None = None,
+        pipeline: str | None = None,
+        state: RunState | None = None,
+    ) -> list[RunRecord]:
+        """Newest first, without their batches; `before` is the id of the last run of the page before."""
+        return self._database.read(lambda tx: runs.listed(tx, limit, before, pipeline, state, is_alive))
+
+    def run_record(self, run_id: str, *, is_alive: ProcessProbe) -> RunRecord:
+        """With its batches, oldest first. Raises LedgerError if there is no such run."""
+
+        def with_batches(tx: Tx) -> RunRecord:
+            return replace(runs.one(tx, run_id, is_alive), batches=tuple(reading.batches_of_run(tx, run_id)))
+
+        return self._database.read(with_batches)
 
     # Contents
 

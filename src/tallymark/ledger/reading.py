@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from tallymark.ledger.batches import QUALITY
 from tallymark.ledger.contents import COLUMNS, content_of
 from tallymark.ledger.database import Row, Tx
-from tallymark.ledger.facts import PipelineSummary
 from tallymark.ledger.schema import HOLDS_CONTENT, Kind, batch_members, batches, contents
 from tallymark.model.batch import BatchState, FileState, QueryResult
 from tallymark.model.gate import GateResult, results_from
@@ -21,6 +20,16 @@ from tallymark.model.report import BatchRecord, FailedFile, Failure
 MOST_FAILED_FILES = 20
 _RESULTS = (Kind.QUERY, Kind.WINDOW)
 _OFFERED_KINDS = (Kind.FILES, *_RESULTS)
+
+
+@dataclass(frozen=True)
+class PipelineSummary:
+    files: dict[str, int]  # state → number of files
+    batches: int  # committed
+    last_receipt: Receipt | None
+    last_error: Failure | None  # only when newer than the last commit
+    failed_files: tuple[FailedFile, ...]
+    quality: tuple[GateResult, ...] = ()  # of the last batch that had gates
 
 
 def pipeline_summary(tx: Tx, pipeline: str) -> PipelineSummary:
@@ -44,6 +53,11 @@ def history(tx: Tx, pipeline: str | None, limit: int) -> list[BatchRecord]:
         query = query.where(batches.c.pipeline == pipeline)
     newest = query.order_by(batches.c.created_at.desc(), batches.c.sequence.desc()).limit(limit)
     return _batch_records(tx.execute(newest))
+
+
+def batches_of_run(tx: Tx, run_id: str) -> list[BatchRecord]:
+    mine = _records().where(batches.c.run_id == run_id)
+    return _batch_records(tx.execute(mine.order_by(batches.c.created_at, batches.c.sequence)))
 
 
 def committed_batches(tx: Tx, table_key: str) -> list[BatchRecord]:

@@ -22,6 +22,7 @@ class Outcome(StrEnum):
     NOTHING_NEW = "nothing_new"
     FAILED = "failed"
     BUSY = "busy"  # another worker holds the table's lease
+    CANCELLED = "cancelled"  # by the caller; batches that were committed before stay committed
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class RunReport:
 
     @property
     def ok(self) -> bool:
-        return all(p.outcome is not Outcome.FAILED for p in self.pipelines)
+        return all(p.outcome not in (Outcome.FAILED, Outcome.CANCELLED) for p in self.pipelines)
 
 
 @dataclass(frozen=True)
@@ -391,3 +392,28 @@ class Event:
     total: int | None = None
     run_id: str = ""
     batch_id: str = ""
+
+
+class RunState(StrEnum):
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    ABANDONED = "ABANDONED"  # its process ended without recording the end of the run
+    UNKNOWN = "UNKNOWN"  # not finished; its process is on another machine and holds no lease
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One command that loads, as the ledger knows it: `run`, `recover` or `replay`."""
+
+    run_id: str
+    project: str
+    command: str
+    host: str
+    pid: int
+    state: RunState
+    started_at: datetime
+    finished_at: datetime | None
+    outcomes: dict[str, Outcome | None]  # by pipeline; None until the run ends
+    batches: tuple[BatchRecord, ...] = ()  # whose last attempt was in this run; only of a single run

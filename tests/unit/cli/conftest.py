@@ -202,17 +202,24 @@ class FakeProject:
             raise self.raises
         return self.answers.get(name)
 
-    def run(self, *pipelines: str, **options: Any) -> Any:
+    def run(self, *pipelines: str, on_event: Any = None, cancellation: Any = None, **options: Any) -> Any:
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=1, total=3))
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=2, total=3))
         self.on_event(Event("silver.orders", Step.DISCOVER, "hashing", done=3, total=3))
         print("a library that prints on stdout")
         return self._answer("run", pipelines, _asked(options))
 
-    def plan(self, *pipelines: str, samples: int = 10, **options: Any) -> Any:
+    def plan(
+        self,
+        *pipelines: str,
+        samples: int = 10,
+        on_event: Any = None,
+        cancellation: Any = None,
+        **options: Any,
+    ) -> Any:
         return self._answer("plan", pipelines, samples, _asked(options))
 
-    def preview(self, pipeline: str, rows: int = 20) -> Any:
+    def preview(self, pipeline: str, rows: int = 20, *, on_event: Any = None) -> Any:
         return self._answer("preview", pipeline, rows)
 
     def status(self) -> Any:
@@ -224,7 +231,7 @@ class FakeProject:
     def requeue(self, pipeline: str, files: Collection[str] | None = None) -> Any:
         return self._answer("requeue", pipeline, files)
 
-    def recover(self, *pipelines: str) -> Any:
+    def recover(self, *pipelines: str, on_event: Any = None, cancellation: Any = None) -> Any:
         return self._answer("recover", pipelines)
 
     def quarantine_list(self, pipeline: str | None = None) -> Any:
@@ -233,7 +240,14 @@ class FakeProject:
     def quarantine_show(self, pipeline: str, batch_id: str | None = None, limit: int = 100) -> Any:
         return self._answer("quarantine_show", pipeline, batch_id, limit)
 
-    def quarantine_replay(self, pipeline: str, batch_id: str | None = None) -> Any:
+    def quarantine_replay(
+        self,
+        pipeline: str,
+        batch_id: str | None = None,
+        *,
+        on_event: Any = None,
+        cancellation: Any = None,
+    ) -> Any:
         return self._answer("quarantine_replay", pipeline, batch_id)
 
     def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> Any:

@@ -123,7 +123,7 @@ def test_spark_is_announced_where_it_is_needed(
 ) -> None:
     (shop / "tallymark.yaml").write_text(f"name: shop\nquarantine_path: {path}\n")
     events: list[Event] = []
-    monkeypatch.setattr(Project, "_quarantine", lambda project: OnlySpark())
+    monkeypatch.setattr("tallymark.project._quarantine", lambda configuration: OnlySpark())
     monkeypatch.setattr(Sessions, "share_files", lambda sessions: path.startswith("s3a"))
     with Project(shop, on_event=events.append) as project:
         assert project.quarantine_list() == []

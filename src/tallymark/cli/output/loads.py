@@ -15,6 +15,7 @@ OUTCOME_WORDS = {
     Outcome.NOTHING_NEW: "nothing new",
     Outcome.FAILED: "failed",
     Outcome.BUSY: "busy",
+    Outcome.CANCELLED: "cancelled",
 }
 
 
@@ -32,7 +33,7 @@ def replay(report: PipelineReport) -> Answer:
 
 def _answer(result: object, reports: Sequence[PipelineReport], took: str = "") -> Answer:
     failure = first_failure(reports)
-    failed = any(report.outcome is Outcome.FAILED for report in reports)
+    failed = any(report.outcome in (Outcome.FAILED, Outcome.CANCELLED) for report in reports)
     return Answer(
         result=result,
         blocks=(*load_blocks(reports), _summary(reports, took)),
