@@ -12,7 +12,9 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "docs" / "adr"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
 HEAD = re.compile(r"# (\d{4}): (.+)\n\nStatus: (.+)\nDate: (\d{4}-\d\d-\d\d)\n\n## ")
-STATUS = re.compile(r"accepted|(accepted, .+ )?superseded by \[\d{4}\]\(\d{4}-[\w-]+\.md\)")
+STATUS = re.compile(
+    r"accepted(, points? [\d and,]+ withdrawn on \d{4}-\d\d-\d\d)?|superseded by \[\d{4}\]\(\d{4}-[\w-]+\.md\)"
+)
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: str(record.stem))

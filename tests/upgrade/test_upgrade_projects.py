@@ -32,6 +32,7 @@ from delta_rs import rows_of
 from oracle import Oracle, Row, canonical
 from tallymark.model.report import Outcome, PipelineReport
 from tallymark.model.settings import CdcSettings, MergeSettings, Scd2Settings, Strategy
+from tallymark.spark import Sessions
 
 ARCHIVE = Path(__file__).with_name("made_by_63d64fb.tar.gz")
 POSTGRES = "TALLYMARK_UPGRADE_POSTGRES"
@@ -85,8 +86,10 @@ class OldProject:
         names = sorted((self.root / "landing" / zone).iterdir())
         return [path for path in names if "_again" not in path.name and "_bad" not in path.name]
 
-    def delta_version(self, pipeline: str) -> int:
-        return DeltaTable(str(self.root / "warehouse" / pipeline.replace(".", "/"))).version()
+    def delta_versions(self) -> dict[str, int]:
+        """By pipeline, without tables of Tallymark's own."""
+        folders = [log.parent for log in (self.root / "warehouse").glob("*/*/_delta_log")]
+        return {f"{one.parent.name}.{one.name}": DeltaTable(str(one)).version() for one in folders}
 
     def open_batches(self, pipeline: str) -> list[str]:
         with self.open() as project:
@@ -174,13 +177,21 @@ TABLES = {
 
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OldProject:
-    """Without Spark and PostgreSQL, which nothing may ask for."""
+    """Without PostgreSQL, which nothing may ask for."""
     monkeypatch.setenv(POSTGRES, NO_SERVER)
     root = tmp_path / "shop"
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(root, filter="data")
     move_ledger(root, {made(root)["folder"]: str(root)})
     return OldProject(root)
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(self: Sessions) -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(Sessions, "isolated", started)
 
 
 @pytest.fixture
@@ -239,6 +250,7 @@ def zone_of(pipeline: str) -> str:
     return pipeline.replace(".", "_")
 
 
+@pytest.mark.usefixtures("no_spark")
 def test_status_and_history_are_read(unpacked: OldProject) -> None:
     """Replays are batches without files."""
     with unpacked.open() as project:
@@ -325,6 +337,30 @@ def loads_new_files(pipeline: str, old: OldProject) -> None:
     assert comparable(old.rows(pipeline)) == rows
 
 
+@pytest.mark.slow
+def test_a_run_of_the_whole_project(old_with_server: OldProject) -> None:
+    """Open batches come first, then everything else that waits. The run after it changes nothing."""
+    old = old_with_server
+    for pipeline, table in TABLES.items():
+        old.deliver(f"{zone_of(pipeline)}/4.csv", table.new_file)
+    with old.open() as project:
+        reports = {one.pipeline: one for one in project.run().pipelines}
+    views = {"lite.big_orders": Outcome.NOTHING_NEW, "duck.big_orders": Outcome.NOTHING_NEW}
+    others = {"lake.events": Outcome.FAILED, "gold.returns": Outcome.NOTHING_NEW, **views}
+    assert {name: one.outcome for name, one in reports.items()} == {
+        name: others.get(name, Outcome.LOADED) for name in reports
+    }
+    for pipeline, table in TABLES.items():
+        expected = table.expected(old.files(zone_of(pipeline)))
+        assert comparable(old.rows(pipeline)) == comparable(expected), pipeline
+    versions = old.delta_versions()
+    with old.open() as project:
+        assert not [one for one in project.history(limit=1000) if one.state == "PROCESSING"]
+        again = project.run().pipelines
+    assert [one.pipeline for one in again if one.outcome is not Outcome.NOTHING_NEW] == ["lake.events"]
+    assert old.delta_versions() == versions
+
+
 def test_a_file_that_failed_is_loaded_once_it_is_requeued(old: OldProject) -> None:
     report = old.run("lake.events")
     assert (report.outcome, report.receipts) == (Outcome.FAILED, ())
@@ -377,7 +413,7 @@ def test_an_open_result_is_made_of_the_inputs_that_it_was_pinned_to(old: OldProj
     report = old.run("gold.totals")
     assert (report.outcome, report.failures) == (Outcome.LOADED, ())
     assert [receipt.total for receipt in report.receipts] == [len(pinned), len(pinned) + 1]
-    assert old.delta_version("gold.totals") == int(report.receipts[-1].version)
+    assert old.delta_versions()["gold.totals"] == int(report.receipts[-1].version)
     expected = totals(TABLES["lake.daily"].expected(old.files("lake_daily")))
     assert {row["day"]: row["sold"] for row in old.rows("gold.totals")} == expected
     assert old.run("gold.totals").outcome is Outcome.NOTHING_NEW
@@ -399,9 +435,9 @@ def test_a_query_over_a_landing_zone_knows_the_files_it_has_read(old: OldProject
     assert found == {1: "broken", 2: "lost", 3: "gift"}
 
 
+@pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("destination", ["lite", "duck"])
 def test_a_view_is_kept_until_its_query_changes(destination: str, unpacked: OldProject) -> None:
-    """Without Spark."""
     pipeline, orders = f"{destination}.big_orders", f"{destination}.orders"
     assert unpacked.run(pipeline).outcome is Outcome.NOTHING_NEW
     assert seen_by_view(unpacked, destination) == big(unpacked.rows(orders), 20)
@@ -425,14 +461,28 @@ def seen_by_view(old: OldProject, destination: str) -> list[int]:
     return sorted(order for (order,) in rows)
 
 
+@pytest.mark.usefixtures("no_spark")
+def test_quarantined_rows_are_read(unpacked: OldProject) -> None:
+    """A row of lake.orders was replayed, so it is deleted from the quarantine; the other one is there."""
+    with unpacked.open() as project:
+        found = {one.pipeline: (one.rows, one.files, one.reasons) for one in project.quarantine_list()}
+        missing = (1, 1, {"required value is missing": 1})
+        assert found == {"duck.orders": missing, "lake.orders": missing}
+        [row] = project.quarantine_show("lake.orders")
+    assert (Path(row.file).name, row.row, row.column) == ("2.csv", 4, "note")
+    assert json.loads(row.raw) == {
+        "order_id": "8",
+        "status": "new",
+        "amount": "80.00",
+        "note": None,
+        "updated_at": "2026-03-02T09:30:00Z",
+    }
+
+
 @pytest.mark.slow
-def test_quarantined_rows_are_shown_and_replayed(old: OldProject) -> None:
+def test_quarantined_rows_are_replayed(old: OldProject) -> None:
     old.reconfigure("lake.orders", "{name: note, type: string, required: true}", "{name: note, type: string}")
     with old.open() as project:
-        [summary] = project.quarantine_list("lake.orders")
-        [row] = project.quarantine_show("lake.orders")
-        assert (summary.rows, summary.batch_id) == (1, row.batch_id)
-        assert (Path(row.file).name, row.row, row.column) == ("2.csv", 4, "note")
         report = project.quarantine_replay("lake.orders")
         assert (len(report.recovered), report.counts.inserted, report.failures) == (1, 1, ())
         assert project.quarantine_list("lake.orders") == []
