@@ -13,7 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from oracle import Row, Tied
-from tallymark.destinations.rendering import render
+from tallymark.destinations.queries import render
 from tallymark.model.plan import COPIES, FROM_BATCH, LABEL, POSITION, Label, Merge, Plan
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings

@@ -14,16 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from tallymark.destinations.gate_queries import (
-    column_of,
-    is_summed,
+from tallymark.destinations.lakehouse.labels import Labelled
+from tallymark.destinations.lakehouse.relations import same_match, written_rows
+from tallymark.destinations.queries import (
+    count_column,
+    is_in_summary,
     offending_query,
+    render,
     summary_query,
     with_moments,
 )
-from tallymark.destinations.lakehouse.labels import Labelled
-from tallymark.destinations.lakehouse.relations import same_match, written_rows
-from tallymark.destinations.rendering import render
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, MOST_SAMPLES, Gate, GateResult, QueryCheck, result_of
 from tallymark.model.plan import LABEL, Append, Label, Merge, ReplaceSlices, ReplaceTable
@@ -79,13 +79,13 @@ def check_in_spark(effect: Labelled, gates: Sequence[Gate]) -> tuple[GateResult,
 
 
 def _counts(spark: SparkSession, gates: Sequence[Gate]) -> dict[int, int]:
-    frames = [_counted(_offending(spark, gate), n) for n, gate in enumerate(gates) if not is_summed(gate)]
+    frames = [_counted(_offending(spark, gate), n) for n, gate in enumerate(gates) if not is_in_summary(gate)]
     summary = summary_query(gates)
     if summary is not None:
         pairs = [
-            f"named_struct('{_GATE}', {n}, '{_FOUND}', CAST({column_of(n)} AS BIGINT))"
+            f"named_struct('{_GATE}', {n}, '{_FOUND}', CAST({count_column(n)} AS BIGINT))"
             for n, gate in enumerate(gates)
-            if is_summed(gate)
+            if is_in_summary(gate)
         ]
         frames.append(spark.sql(_text(summary)).selectExpr(f"inline(array({', '.join(pairs)}))"))
     lines = reduce(DataFrame.unionAll, frames).collect()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import exp
 
-from tallymark.destinations.rendering import render
+from tallymark.destinations.queries import render
 from tallymark.model.plan import (
     COPIES,
     CURRENT,

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tallymark.destinations.gate_queries import (
-    column_of,
-    is_summed,
+from tallymark.destinations.queries import (
+    count_column,
+    is_in_summary,
     offending_query,
     summary_query,
     with_moments,
@@ -41,12 +41,12 @@ class GateQueries:
         counts: dict[int, int] = {}
         summary = summary_query(gates)
         if summary is not None:
-            summed = [position for position, gate in enumerate(gates) if is_summed(gate)]
-            assert [each.alias for each in summary.selects] == list(map(column_of, summed))  # noqa: S101
+            summed = [position for position, gate in enumerate(gates) if is_in_summary(gate)]
+            assert [each.alias for each in summary.selects] == list(map(count_column, summed))  # noqa: S101
             (row,) = self.work.session.fetch(self._rendered(summary))
             counts |= {position: int(str(found)) for position, found in zip(summed, row, strict=True)}
         for position, gate in enumerate(gates):
-            if not is_summed(gate):
+            if not is_in_summary(gate):
                 counts[position] = self._count(gate)
         return counts
 

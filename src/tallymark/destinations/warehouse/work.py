@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from sqlglot import exp
 
-from tallymark.destinations.rendering import Ranking, by_window, render
+from tallymark.destinations.queries import Ranking, rank_by_window, render
 from tallymark.destinations.warehouse.engine import (
     Engine,
     Name,
@@ -151,7 +151,7 @@ class Work:
         """A query of the plan for people: over `incoming` and `current`, as the plan has it."""
         return self.rendered(query, pretty=True)
 
-    def rendered(self, query: exp.Query, *, ranking: Ranking = by_window, pretty: bool = False) -> str:
+    def rendered(self, query: exp.Query, *, ranking: Ranking = rank_by_window, pretty: bool = False) -> str:
         engine = self.engine
         return render(
             query,

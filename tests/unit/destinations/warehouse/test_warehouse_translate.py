@@ -12,7 +12,7 @@ from sqlglot import parse_one
 
 from tallymark.destinations.contract import ViewQuery, Views
 from tallymark.destinations.warehouse.translate import ALLOWED
-from unit.destinations.sql_places import Place
+from unit.destinations.databases import Database
 
 WORDS = (
     *("id + 1", "id - 1", "id * 2", "id / 2", "amount / 4", "amount / 0", "-id", "id % 2", "-id % 2"),
@@ -140,12 +140,12 @@ def test_the_whole_list_is_tried() -> None:
     assert found == ALLOWED
 
 
-def test_every_word_gives_what_it_gives_in_spark(place: Place) -> None:
-    views = _with_orders(place)
-    words = WORDS if place.kind == "sqlite" else WORDS + NOT_IN_SQLITE
+def test_every_word_gives_what_it_gives_in_spark(database: Database) -> None:
+    views = _with_orders(database)
+    words = WORDS if database.kind == "sqlite" else WORDS + NOT_IN_SQLITE
     named = ", ".join(f"{word} AS c{number}" for number, word in enumerate(words))
     query = f"SELECT id AS k, {named} FROM orders"
-    expected, found = _asked_of_spark(place.spark, query), _asked(place, views, query)
+    expected, found = _asked_of_spark(database.spark, query), _asked(database, views, query)
     differing = {
         words[int(name[1:])]: (row[name], other[name])
         for row, other in zip(expected, found, strict=True)
@@ -156,35 +156,35 @@ def test_every_word_gives_what_it_gives_in_spark(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_every_clause_gives_what_it_gives_in_spark(place: Place) -> None:
-    views = _with_orders(place)
+def test_every_clause_gives_what_it_gives_in_spark(database: Database) -> None:
+    views = _with_orders(database)
     differing = {}
     for query in QUERIES:
-        expected, found = _asked_of_spark(place.spark, query), _asked(place, views, query)
+        expected, found = _asked_of_spark(database.spark, query), _asked(database, views, query)
         if found != [{n: v for n, v in row.items() if n != "_source_file"} for row in expected]:
             differing[query] = (expected, found)
     assert differing == {}
 
 
-def _with_orders(place: Place) -> Views:
-    native = place.engine.native_type
-    place.execute(
+def _with_orders(database: Database) -> Views:
+    native = database.engine.native_type
+    database.execute(
         f"CREATE TABLE orders (id {native('bigint')}, status {native('string')}, "
         f'"Amount" {native("decimal(12,2)")}, "at" {native("timestamp")}, _source_file {native("string")})'
     )
-    place.execute(
+    database.execute(
         "INSERT INTO orders VALUES (1, 'new', '9.50', '2026-01-31 23:00:00.000000+00:00', 'a.csv'), "
         "(2, 'Paid', '10.25', '2026-02-01 00:00:00.000000+00:00', 'a.csv'), "
         "(3, 'paid', NULL, '2026-02-01 12:30:00.000000+00:00', 'b.csv')"
     )
-    views = place.destination.views
+    views = database.destination.views
     assert views is not None
     return views
 
 
-def _asked(place: Place, views: Views, query: str) -> list[dict[str, object]]:
+def _asked(database: Database, views: Views, query: str) -> list[dict[str, object]]:
     planned = views.plan("v", ViewQuery(query, {"orders": "orders"}, "pipeline.sql"))
-    with place.engine.session(writes=False) as session:
+    with database.engine.session(writes=False) as session:
         names, rows = session.named(planned.sql)
     return _sorted([dict(zip(names, map(_plain, row), strict=True)) for row in rows])
 

@@ -1,4 +1,4 @@
-"""One database of each kind, and the shortest way to load into it."""
+"""One database of each engine, and a short way to load into it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 
 
 @dataclass
-class Place:
+class Database:
     kind: str
     engine: Engine
-    execute: Callable[[str], list[tuple[object, ...]]]  # past Tallymark
+    execute: Callable[[str], list[tuple[object, ...]]]  # without Tallymark
     rows: Callable[[str], list[Row]]
     where: str  # file or URL
     spark: SparkSession
@@ -107,7 +107,7 @@ class Place:
         return {str(row[0]) for row in self.execute(queries[self.kind])}
 
 
-def sqlite_place(folder: Path, spark: SparkSession) -> Place:
+def sqlite_database(folder: Path, spark: SparkSession) -> Database:
     path = folder / "shop.sqlite"
 
     def execute(sql: str) -> list[tuple[object, ...]]:
@@ -118,10 +118,10 @@ def sqlite_place(folder: Path, spark: SparkSession) -> Place:
         return found
 
     engine = SqliteEngine(str(path), SOON)
-    return Place("sqlite", engine, execute, lambda table: sqlite_rows(path, table), str(path), spark)
+    return Database("sqlite", engine, execute, lambda table: sqlite_rows(path, table), str(path), spark)
 
 
-def duckdb_place(folder: Path, spark: SparkSession) -> Place:
+def duckdb_database(folder: Path, spark: SparkSession) -> Database:
     path = folder / "shop.duckdb"
 
     def execute(sql: str) -> list[tuple[object, ...]]:
@@ -129,30 +129,32 @@ def duckdb_place(folder: Path, spark: SparkSession) -> Place:
             return connection.execute(sql).fetchall()
 
     engine = DuckDbEngine(str(path), SOON)
-    return Place("duckdb", engine, execute, lambda table: duckdb_rows(path, table), str(path), spark)
+    return Database("duckdb", engine, execute, lambda table: duckdb_rows(path, table), str(path), spark)
 
 
-def postgres_place(url: str, spark: SparkSession) -> Place:
+def postgres_database(url: str, spark: SparkSession) -> Database:
     def execute(sql: str) -> list[tuple[object, ...]]:
         with psycopg.connect(url, autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
-    return Place("postgres", PostgresEngine(url, SOON), execute, lambda t: postgres_rows(url, t), url, spark)
+    return Database(
+        "postgres", PostgresEngine(url, SOON), execute, lambda t: postgres_rows(url, t), url, spark
+    )
 
 
 def hash_of(content: str) -> str:
     return sha256(content.encode()).hexdigest()
 
 
-class LooksAtFiles:
-    """Stands in for Spark's reader."""
+class FileReader:
+    """Stands in for a Spark session: reads Parquet files with Arrow."""
 
     @property
-    def read(self) -> LooksAtFiles:
+    def read(self) -> FileReader:
         return self
 
-    def option(self, name: str, value: str) -> LooksAtFiles:
+    def option(self, name: str, value: str) -> FileReader:
         return self
 
     def parquet(self, address: str) -> Any:
@@ -161,13 +163,13 @@ class LooksAtFiles:
 
 @dataclass
 class Input:
-    place: Place
+    database: Database
 
     def version(self, table: str = "t") -> str | None:
-        return self.place.destination.table(table).input_version()
+        return self.database.destination.table(table).input_version()
 
     def rows(self, version: str | None, table: str = "t") -> list[tuple[object, ...]]:
-        with self.place.destination.table(table).read(version or "", self.place.spark) as found:
+        with self.database.destination.table(table).read(version or "", self.database.spark) as found:
             return sorted(tuple(row.values()) for row in cast(Any, found).to_pylist())
 
     def now(self) -> list[tuple[object, ...]]:

@@ -16,14 +16,14 @@ from tallymark.destinations.warehouse.engine import Session
 from tallymark.errors import DestinationError, Fenced, NotATable, TableMoved, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
-from unit.destinations.sql_places import (
+from unit.destinations.databases import (
+    Database,
+    FileReader,
     Input,
-    LooksAtFiles,
-    Place,
-    duckdb_place,
+    duckdb_database,
     hash_of,
-    postgres_place,
-    sqlite_place,
+    postgres_database,
+    sqlite_database,
 )
 
 AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
@@ -31,12 +31,12 @@ AS_OF = datetime(2026, 11, 1, tzinfo=UTC)
 
 @dataclass
 class Base:
-    place: Place
+    database: Database
     sequence: int = 0
 
     @property
     def views(self) -> Views:
-        views = self.place.destination.views
+        views = self.database.destination.views
         assert views is not None
         return views
 
@@ -48,7 +48,7 @@ class Base:
 
     def marker(self, sequence: int, content: str = "") -> Marker:
         hashes = (hash_of(content or f"c{sequence}"),)
-        key = self.place.destination.table("v").key
+        key = self.database.destination.table("v").key
         return Marker(f"batch-{sequence}", "v", key, sequence, 1, hashes, AS_OF, "view", Counts())
 
     def make(self, sql: str) -> None:
@@ -56,32 +56,34 @@ class Base:
         self.views.make(self.plan(sql), self.marker(self.sequence))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(self.place.execute("SELECT * FROM v"), key=repr)
+        return sorted(self.database.execute("SELECT * FROM v"), key=repr)
 
     def columns(self) -> list[str]:
-        with self.place.engine.session(writes=False) as session:
+        with self.database.engine.session(writes=False) as session:
             return session.named("SELECT * FROM v")[0]
 
     def held(self) -> int:
-        return self.place.destination.table("v").markers(()).held_sequence
+        return self.database.destination.table("v").markers(()).held_sequence
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])
 def base(request: pytest.FixtureRequest, tmp_path: Path) -> Base:
-    spark = cast(SparkSession, LooksAtFiles())
+    spark = cast(SparkSession, FileReader())
     match request.param:
         case "sqlite":
-            made = Base(sqlite_place(tmp_path, spark))
+            made = Base(sqlite_database(tmp_path, spark))
         case "duckdb":
-            made = Base(duckdb_place(tmp_path, spark))
+            made = Base(duckdb_database(tmp_path, spark))
         case _:
-            made = Base(postgres_place(request.getfixturevalue("postgres")(), spark))
-    types = {t: made.place.engine.native_type(t) for t in ("bigint", "string", "decimal(12,2)", "timestamp")}
-    made.place.execute(
+            made = Base(postgres_database(request.getfixturevalue("postgres")(), spark))
+    types = {
+        t: made.database.engine.native_type(t) for t in ("bigint", "string", "decimal(12,2)", "timestamp")
+    }
+    made.database.execute(
         f"CREATE TABLE orders (id {types['bigint']}, status {types['string']}, "
         f'"Amount" {types["decimal(12,2)"]}, "at" {types["timestamp"]}, _source_file {types["string"]})'
     )
-    made.place.execute(
+    made.database.execute(
         "INSERT INTO orders VALUES (1, 'new', '9.50', '2026-01-31 23:00:00.000000+00:00', 'a.csv'), "
         "(2, 'Paid', '10.25', '2026-02-01 00:00:00.000000+00:00', 'a.csv'), "
         "(3, 'paid', NULL, '2026-02-01 12:30:00.000000+00:00', 'b.csv')"
@@ -95,7 +97,7 @@ def test_a_view_has_a_marker_and_can_be_replaced(base: Base) -> None:
     assert base.held() == 1
     base.make("SELECT id FROM orders WHERE id > 2")
     assert base.rows() == [(3,)]
-    found = base.place.destination.table("v").markers(None)
+    found = base.database.destination.table("v").markers(None)
     assert (found.held_sequence, list(found.by_hash)) == (2, [hash_of("c2")])
 
 
@@ -107,7 +109,7 @@ def test_its_columns_may_be_others_than_before(base: Base) -> None:
 
 def test_all_columns_are_those_that_spark_would_give(base: Base) -> None:
     base.make("SELECT * FROM orders WHERE AMOUNT > 10")
-    [row] = Input(base.place).rows(Input(base.place).version("v"), "v")
+    [row] = Input(base.database).rows(Input(base.database).version("v"), "v")
     assert base.columns() == ["id", "status", "Amount", "at"]
     assert (row[0], row[1], float(cast(Any, row[2]))) == (2, "Paid", 10.25)
     base.make("SELECT ID, status AS State FROM orders")
@@ -142,7 +144,7 @@ MEANT = {
 
 def test_words_mean_what_they_mean_in_spark(base: Base) -> None:
     found = {
-        condition: sorted(base.place.execute(base.plan(f"SELECT id FROM orders WHERE {condition}").sql))
+        condition: sorted(base.database.execute(base.plan(f"SELECT id FROM orders WHERE {condition}").sql))
         for condition in MEANT
     }
     assert found == {condition: [(number,) for number in expected] for condition, expected in MEANT.items()}
@@ -155,8 +157,8 @@ def test_sums_and_windows(base: Base) -> None:
         "SELECT lower_status AS State, sum(id) AS ids, avg(id) AS mean, count(*) AS n, max(at) AS last "
         "FROM ranked WHERE place <= 2 GROUP BY lower_status ORDER BY ids"
     )
-    version = Input(base.place).version("v")
-    rows = Input(base.place).rows(version, "v")
+    version = Input(base.database).version("v")
+    rows = Input(base.database).rows(version, "v")
     assert [row[:4] for row in rows] == [("new", 1, 1.0, 1), ("paid", 5, 2.5, 2)]
     assert [type(value) for value in rows[0][1:4]] == [int, float, int]
 
@@ -201,23 +203,23 @@ def test_what_engines_understand_differently_is_refused(base: Base) -> None:
 
 def test_what_sqlite_lacks_is_refused_there_alone(base: Base) -> None:
     sql = "SELECT upper(status) AS status, date_trunc('month', at) AS month FROM orders WHERE id = 3"
-    if base.place.kind == "sqlite":
+    if base.database.kind == "sqlite":
         with pytest.raises(Unsupported, match="A to Z"):
             base.plan(sql)
         return
     base.make(f"{sql} AND at < current_timestamp() AND date_trunc('day', at) = '2026-02-01'")
-    assert [row[0] for row in base.place.execute("SELECT status FROM v")] == ["PAID"]
+    assert [row[0] for row in base.database.execute("SELECT status FROM v")] == ["PAID"]
 
 
 def test_a_table_is_never_replaced(base: Base) -> None:
-    base.place.execute("CREATE TABLE v (k BIGINT)")
+    base.database.execute("CREATE TABLE v (k BIGINT)")
     with pytest.raises(NotATable, match="is a table"):
         base.plan("SELECT id FROM orders")
     assert base.rows() == []
 
 
 def test_a_view_of_somebody_else_is_left_alone(base: Base) -> None:
-    base.place.execute("CREATE VIEW v AS SELECT 7 AS k")
+    base.database.execute("CREATE VIEW v AS SELECT 7 AS k")
     with pytest.raises(NotATable, match="did not make"):
         base.plan("SELECT id FROM orders")
     assert base.rows() == [(7,)]
@@ -226,8 +228,8 @@ def test_a_view_of_somebody_else_is_left_alone(base: Base) -> None:
 def test_so_is_ours_once_somebody_has_changed_it(base: Base) -> None:
     base.make("SELECT id FROM orders")
     planned = base.plan("SELECT id FROM orders WHERE id > 1")
-    base.place.execute("DROP VIEW v")
-    base.place.execute("CREATE VIEW v AS SELECT 7 AS k")
+    base.database.execute("DROP VIEW v")
+    base.database.execute("CREATE VIEW v AS SELECT 7 AS k")
     for attempt in (
         lambda: base.plan("SELECT id FROM orders"),
         lambda: base.views.make(planned, base.marker(2)),
@@ -239,7 +241,7 @@ def test_so_is_ours_once_somebody_has_changed_it(base: Base) -> None:
 
 def test_a_dropped_view_holds_nothing_and_is_made_again(base: Base) -> None:
     base.make("SELECT id FROM orders WHERE id = 1")
-    base.place.execute("DROP VIEW v")
+    base.database.execute("DROP VIEW v")
     assert base.held() == 0
     base.make("SELECT id FROM orders WHERE id = 1")
     assert (base.rows(), base.held()) == ([(1,)], 2)
@@ -257,12 +259,12 @@ def test_a_late_writer_is_refused(base: Base) -> None:
 
 def test_a_plan_that_no_longer_holds_is_made_again(base: Base) -> None:
     planned = base.plan("SELECT * FROM orders")
-    base.place.execute("ALTER TABLE orders ADD COLUMN more BIGINT")
+    base.database.execute("ALTER TABLE orders ADD COLUMN more BIGINT")
     with pytest.raises(TableMoved):
         base.views.make(planned, base.marker(1))
     assert base.plan("SELECT * FROM orders").sql != planned.sql
     kept = base.plan("SELECT id, amount FROM orders")
-    base.place.execute("ALTER TABLE orders ADD COLUMN evenmore BIGINT")
+    base.database.execute("ALTER TABLE orders ADD COLUMN evenmore BIGINT")
     assert base.plan("SELECT id, amount FROM orders") == kept
 
 
@@ -285,7 +287,7 @@ def test_a_crash_before_the_commit_leaves_everything_as_it_was(
     base: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base.make("SELECT id FROM orders WHERE id = 1")
-    with base.place.engine.session(writes=False) as session:
+    with base.database.engine.session(writes=False) as session:
         kind: type[Session] = type(session)
 
     def dies(self: object) -> None:
@@ -298,13 +300,13 @@ def test_a_crash_before_the_commit_leaves_everything_as_it_was(
 
 
 def test_a_view_can_be_read_and_its_version_is_what_it_gives(base: Base) -> None:
-    given = Input(base.place)
+    given = Input(base.database)
     base.make("SELECT id, amount FROM orders WHERE id < 3")
     first = given.version("v")
     assert [row[0] for row in given.rows(first, "v")] == [1, 2]
-    base.place.execute("INSERT INTO orders VALUES (9, 'x', NULL, NULL, NULL)")
+    base.database.execute("INSERT INTO orders VALUES (9, 'x', NULL, NULL, NULL)")
     assert given.version("v") == first  # it gives the same
-    base.place.execute("DELETE FROM orders WHERE id = 1")
+    base.database.execute("DELETE FROM orders WHERE id = 1")
     assert given.version("v") not in (first, None)
     assert [row[0] for row in given.rows(given.version("v"), "v")] == [2]
 
@@ -313,21 +315,21 @@ def test_a_view_can_read_a_view(base: Base) -> None:
     base.make("SELECT id, sum(amount) AS Total FROM orders GROUP BY id")
     query = ViewQuery("SELECT id FROM v WHERE total > 10", {"v": "v"}, "f")
     base.views.make(base.views.plan("w", query), replace(base.marker(1), table_key="w"))
-    assert base.place.execute("SELECT * FROM w") == [(2,)]
+    assert base.database.execute("SELECT * FROM w") == [(2,)]
 
 
 def test_a_view_is_no_place_for_a_load(base: Base) -> None:
     base.make("SELECT id FROM orders")
     with pytest.raises(NotATable, match="is a view") as refused:
-        base.place.destination.table("v").shape()
+        base.database.destination.table("v").shape()
     assert "drop the view" in refused.value.hint
 
 
 def test_other_views_that_read_it_are_named(postgres: Any) -> None:
-    base = Base(postgres_place(postgres(), cast(SparkSession, LooksAtFiles())))
-    base.place.execute("CREATE TABLE orders (id bigint, status text)")
+    base = Base(postgres_database(postgres(), cast(SparkSession, FileReader())))
+    base.database.execute("CREATE TABLE orders (id bigint, status text)")
     base.make("SELECT id, status FROM orders")
-    base.place.execute("CREATE VIEW reader AS SELECT status FROM v")
+    base.database.execute("CREATE VIEW reader AS SELECT status FROM v")
     base.make("SELECT id, status, id * 2 AS twice FROM orders")  # a column more is no harm
     with pytest.raises(DestinationError, match="reader") as refused:
         base.make("SELECT id FROM orders")
@@ -336,15 +338,15 @@ def test_other_views_that_read_it_are_named(postgres: Any) -> None:
 
 
 def test_grants_stay_when_the_columns_change(postgres: Any) -> None:
-    base = Base(postgres_place(postgres(), cast(SparkSession, LooksAtFiles())))
-    base.place.execute("CREATE TABLE orders (id bigint, status text)")
+    base = Base(postgres_database(postgres(), cast(SparkSession, FileReader())))
+    base.database.execute("CREATE TABLE orders (id bigint, status text)")
     base.make("SELECT id, status FROM orders")
-    base.place.execute('DROP ROLE IF EXISTS "the reader"')
-    base.place.execute('CREATE ROLE "the reader"')
+    base.database.execute('DROP ROLE IF EXISTS "the reader"')
+    base.database.execute('CREATE ROLE "the reader"')
     try:
-        base.place.execute('GRANT SELECT ON v TO "the reader", PUBLIC')
+        base.database.execute('GRANT SELECT ON v TO "the reader", PUBLIC')
         base.make("SELECT status FROM orders")
-        with psycopg.connect(base.place.where) as connection:
+        with psycopg.connect(base.database.where) as connection:
             granted = connection.execute(
                 "SELECT has_table_privilege('the reader', 'v', 'SELECT'), relacl::text FROM pg_class "
                 "WHERE oid = 'v'::regclass"
@@ -352,5 +354,5 @@ def test_grants_stay_when_the_columns_change(postgres: Any) -> None:
         assert granted is not None and granted[0] is True
         assert "=r/" in str(granted[1])
     finally:
-        base.place.execute('DROP OWNED BY "the reader"')
-        base.place.execute('DROP ROLE "the reader"')
+        base.database.execute('DROP OWNED BY "the reader"')
+        base.database.execute('DROP ROLE "the reader"')

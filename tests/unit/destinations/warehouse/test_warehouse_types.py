@@ -10,7 +10,7 @@ import pytest
 from oracle import Row, canonical
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.settings import MergeSettings, Strategy
-from unit.destinations.sql_places import Place
+from unit.destinations.databases import Database
 
 APPEND = MergeSettings(Strategy.APPEND_ONLY)
 REFRESH = MergeSettings(Strategy.FULL_REFRESH)
@@ -72,77 +72,77 @@ ROWS: list[Row] = [
 ]
 
 
-def test_values_of_every_type_come_back(place: Place) -> None:
-    place.load(place.silver("things"), UPSERT, SCHEMA, ROWS)
-    assert canonical(place.rows(place.silver("things"))) == canonical(ROWS)
-    assert place.load(place.silver("things"), UPSERT, SCHEMA, ROWS).unchanged == 3
+def test_values_of_every_type_come_back(database: Database) -> None:
+    database.load(database.silver("things"), UPSERT, SCHEMA, ROWS)
+    assert canonical(database.rows(database.silver("things"))) == canonical(ROWS)
+    assert database.load(database.silver("things"), UPSERT, SCHEMA, ROWS).unchanged == 3
 
 
-def test_inspect_gives_the_types_back(place: Place) -> None:
-    place.load(place.silver("things"), APPEND, SCHEMA, ROWS[:1])
-    found = place.destination.table(place.silver("things")).shape()
+def test_inspect_gives_the_types_back(database: Database) -> None:
+    database.load(database.silver("things"), APPEND, SCHEMA, ROWS[:1])
+    found = database.destination.table(database.silver("things")).shape()
     assert found is not None
-    smallest = "smallint" if place.kind == "postgres" else "tinyint"
+    smallest = "smallint" if database.kind == "postgres" else "tinyint"
     assert {c.name: c.type for c in found.columns} == COLUMNS | {"a_tiny": smallest}
 
 
-def test_samples_show_python_values(place: Place) -> None:
-    place.load("things", UPSERT, SCHEMA, ROWS)
-    plan = place.plan("things", UPSERT, SCHEMA)
+def test_samples_show_python_values(database: Database) -> None:
+    database.load("things", UPSERT, SCHEMA, ROWS)
+    plan = database.plan("things", UPSERT, SCHEMA)
     changed = [{**row, "a_text": "changed"} for row in ROWS]
-    with place.prepare(plan, SCHEMA, changed, for_commit=False) as prepared:
+    with database.prepare(plan, SCHEMA, changed, for_commit=False) as prepared:
         samples = prepared.samples(10)
     assert canonical([s.before or {} for s in samples]) == canonical(ROWS)
     assert canonical([s.after or {} for s in samples]) == canonical(changed)
 
 
-def test_nested_values_come_back(place: Place) -> None:
+def test_nested_values_come_back(database: Database) -> None:
     row = {"k": 1, "s": {"a": 5, "b": ["x", None]}, "m": {"a": 1}, "l": [{"x": Decimal("1.50")}]}
-    place.load("things", UPSERT, NESTED, [row, {"k": 2}])
-    found = min(place.rows("things"), key=lambda each: each["k"])
+    database.load("things", UPSERT, NESTED, [row, {"k": 2}])
+    found = min(database.rows("things"), key=lambda each: each["k"])
     assert (found["s"], found["m"]) == (row["s"], row["m"])
-    assert place.load("things", UPSERT, NESTED, [row]).unchanged == 1
-    shape = place.destination.table("things").shape()
+    assert database.load("things", UPSERT, NESTED, [row]).unchanged == 1
+    shape = database.destination.table("things").shape()
     assert shape is not None
     native = {c.name: c.type for c in shape.columns}
-    expected = "struct<a:bigint,b:array<string>>" if place.kind == "duckdb" else "json"
+    expected = "struct<a:bigint,b:array<string>>" if database.kind == "duckdb" else "json"
     assert native["s"] == expected
 
 
-def test_the_last_of_a_key_is_chosen_by_decimal_order(place: Place) -> None:
+def test_the_last_of_a_key_is_chosen_by_decimal_order(database: Database) -> None:
     settings = MergeSettings(Strategy.INCREMENTAL, unique_key=("k",), watermark_column="v")
     schema = "k int, v decimal(12,2)"
-    place.load("t", settings, schema, [{"k": 1, "v": Decimal("9.00")}, {"k": 1, "v": Decimal("10.00")}])
-    place.load("t", settings, schema, [{"k": 1, "v": Decimal("-5.00")}, {"k": 1, "v": Decimal("9.50")}])
-    assert place.rows("t") == [{"k": 1, "v": Decimal("10.00")}]
+    database.load("t", settings, schema, [{"k": 1, "v": Decimal("9.00")}, {"k": 1, "v": Decimal("10.00")}])
+    database.load("t", settings, schema, [{"k": 1, "v": Decimal("-5.00")}, {"k": 1, "v": Decimal("9.50")}])
+    assert database.rows("t") == [{"k": 1, "v": Decimal("10.00")}]
 
 
-def test_texts_are_ordered_by_their_bytes(place: Place) -> None:
+def test_texts_are_ordered_by_their_bytes(database: Database) -> None:
     settings = MergeSettings(Strategy.INCREMENTAL, unique_key=("k",), watermark_column="v")
-    place.load("t", settings, "k int, v string", [{"k": 1, "v": "a"}, {"k": 1, "v": "B"}])
-    assert place.rows("t") == [{"k": 1, "v": "a"}]
+    database.load("t", settings, "k int, v string", [{"k": 1, "v": "a"}, {"k": 1, "v": "B"}])
+    assert database.rows("t") == [{"k": 1, "v": "a"}]
 
 
-def test_a_refresh_may_change_types(place: Place) -> None:
-    place.load("t", APPEND, "k int, v string, w int", [{"k": 1, "v": "x", "w": 1}])
-    counts = place.load("t", REFRESH, "k int, v bigint, w int", [{"k": 2, "v": 5, "w": 2}])
+def test_a_refresh_may_change_types(database: Database) -> None:
+    database.load("t", APPEND, "k int, v string, w int", [{"k": 1, "v": "x", "w": 1}])
+    counts = database.load("t", REFRESH, "k int, v bigint, w int", [{"k": 2, "v": 5, "w": 2}])
     assert (counts.inserted, counts.deleted) == (1, 1)
-    assert place.rows("t") == [{"k": 2, "v": 5, "w": 2}]
+    assert database.rows("t") == [{"k": 2, "v": 5, "w": 2}]
 
 
-def test_what_cannot_be_stored_is_refused_by_name(place: Place) -> None:
+def test_what_cannot_be_stored_is_refused_by_name(database: Database) -> None:
     with pytest.raises(Unsupported, match="interval"):
-        place.destination.column_type("interval day to second")
+        database.destination.column_type("interval day to second")
 
 
-def test_a_text_with_nul(place: Place) -> None:
+def test_a_text_with_nul(database: Database) -> None:
     rows = [{"k": 1, "v": "a\0b"}]
-    if place.kind == "postgres":
+    if database.kind == "postgres":
         with pytest.raises(DestinationError, match=r"column v: .*NUL"):
-            place.load("t", APPEND, "k int, v string", rows)
+            database.load("t", APPEND, "k int, v string", rows)
     else:
-        place.load("t", APPEND, "k int, v string", rows)
-        assert place.rows("t") == rows
+        database.load("t", APPEND, "k int, v string", rows)
+        assert database.rows("t") == rows
 
 
 LEGACY = {
@@ -158,20 +158,20 @@ LEGACY_ROW = {
 }
 
 
-def test_a_table_made_by_others_keeps_its_types(place: Place) -> None:
-    place.execute(LEGACY[place.kind])
+def test_a_table_made_by_others_keeps_its_types(database: Database) -> None:
+    database.execute(LEGACY[database.kind])
     schema = "k bigint, u string, p decimal(10,2), t timestamp_ntz"
     row = LEGACY_ROW
-    assert place.load("legacy", UPSERT, schema, [row]).inserted == 1
-    assert place.load("legacy", UPSERT, schema, [row, {**row, "k": 2}]).unchanged == 1
-    assert place.load("legacy", UPSERT, schema, [{**row, "p": Decimal("2.50")}]).updated == 1
-    assert [str(v) for (v,) in place.execute("SELECT u FROM legacy")] == [row["u"]] * 2
+    assert database.load("legacy", UPSERT, schema, [row]).inserted == 1
+    assert database.load("legacy", UPSERT, schema, [row, {**row, "k": 2}]).unchanged == 1
+    assert database.load("legacy", UPSERT, schema, [{**row, "p": Decimal("2.50")}]).updated == 1
+    assert [str(v) for (v,) in database.execute("SELECT u FROM legacy")] == [row["u"]] * 2
 
 
-def test_a_value_that_does_not_fit_names_its_column(place: Place) -> None:
-    if place.kind == "sqlite":
+def test_a_value_that_does_not_fit_names_its_column(database: Database) -> None:
+    if database.kind == "sqlite":
         pytest.skip("SQLite's types refuse nothing")
-    place.execute(LEGACY[place.kind])
+    database.execute(LEGACY[database.kind])
     with pytest.raises(DestinationError, match="column u: "):
-        place.load("legacy", UPSERT, "k bigint, u string", [{"k": 1, "u": "no uuid"}])
-    assert place.rows("legacy") == []
+        database.load("legacy", UPSERT, "k bigint, u string", [{"k": 1, "u": "no uuid"}])
+    assert database.rows("legacy") == []

@@ -1,4 +1,4 @@
-"""PostgreSQL finds the rows to update by their place in the table, where that is theirs alone."""
+"""PostgreSQL finds the rows to update by their ctid, where no two rows share one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from oracle import canonical
 from tallymark.destinations.postgres.engine import PostgresSession
 from tallymark.model.settings import MergeSettings, Strategy
-from unit.destinations.sql_places import Place, postgres_place
+from unit.destinations.databases import Database, postgres_database
 
 UPSERT = MergeSettings(Strategy.UPSERT, unique_key=("k",))
 PAIRS = "k int, v string"
@@ -26,8 +26,8 @@ PARTS = {
 
 
 @pytest.fixture
-def server(postgres: Callable[[], str], spark: SparkSession) -> Place:
-    return postgres_place(postgres(), spark)
+def server(postgres: Callable[[], str], spark: SparkSession) -> Database:
+    return postgres_database(postgres(), spark)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_of_rows_in_the_same_place_of_two_parts_the_right_one_is_updated(
-    server: Place, updates: list[str], parts: str
+    server: Database, updates: list[str], parts: str
 ) -> None:
     for statement in PARTS[parts]:
         server.execute(statement)
@@ -62,7 +62,7 @@ def test_of_rows_in_the_same_place_of_two_parts_the_right_one_is_updated(
     assert [("ctid" in statement) for statement in updates] == [parts == "one table"]
 
 
-def test_the_planner_is_left_as_it_was(server: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_planner_is_left_as_it_was(server: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gates may ask for anything after the update, in the same transaction."""
     server.load("t", UPSERT, PAIRS, [{"k": 1, "v": "a"}])
     seen: list[object] = []
@@ -77,7 +77,7 @@ def test_the_planner_is_left_as_it_was(server: Place, monkeypatch: pytest.Monkey
     assert seen == ["on"]
 
 
-def test_a_table_that_had_duplicates_is_updated_by_key(server: Place, updates: list[str]) -> None:
+def test_a_table_that_had_duplicates_is_updated_by_key(server: Database, updates: list[str]) -> None:
     """Repairing moves rows."""
     server.execute("CREATE TABLE t (k int, v text)")
     server.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (1, 'a')")

@@ -20,23 +20,23 @@ from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
-from unit.destinations.sql_places import Input, LooksAtFiles, duckdb_place, postgres_place, sqlite_place
+from unit.destinations.databases import FileReader, Input, duckdb_database, postgres_database, sqlite_database
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres"])
 def given(request: pytest.FixtureRequest, tmp_path: Path) -> Input:
-    spark = cast(SparkSession, LooksAtFiles())
+    spark = cast(SparkSession, FileReader())
     match request.param:
         case "sqlite":
-            return Input(sqlite_place(tmp_path, spark))
+            return Input(sqlite_database(tmp_path, spark))
         case "duckdb":
-            return Input(duckdb_place(tmp_path, spark))
+            return Input(duckdb_database(tmp_path, spark))
         case _:
-            return Input(postgres_place(request.getfixturevalue("postgres")(), spark))
+            return Input(postgres_database(request.getfixturevalue("postgres")(), spark))
 
 
 def test_a_table_of_others_has_a_version_by_its_rows(given: Input) -> None:
-    execute = given.place.execute
+    execute = given.database.execute
     execute("CREATE TABLE t (k BIGINT, v VARCHAR(9))")
     versions = [given.version()]
     for change in (
@@ -55,44 +55,46 @@ def test_a_table_of_others_has_a_version_by_its_rows(given: Input) -> None:
 
 
 def test_the_order_of_rows_is_no_version(given: Input) -> None:
-    given.place.execute("CREATE TABLE t (k BIGINT)")
-    given.place.execute("INSERT INTO t VALUES (1), (2), (3)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("INSERT INTO t VALUES (1), (2), (3)")
     version = given.version()
-    given.place.execute("DELETE FROM t")
-    given.place.execute("INSERT INTO t VALUES (3), (1), (2)")
+    given.database.execute("DELETE FROM t")
+    given.database.execute("INSERT INTO t VALUES (3), (1), (2)")
     assert given.version() == version
 
 
 def test_a_loaded_table_has_a_version_by_its_last_load(given: Input) -> None:
-    given.place.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
     mark(given, 1, "one")
     first = given.version()
     mark(given, 2, "two")
     second = given.version()
     assert (first or "").startswith("1-")
     assert (second or "").startswith("2-")
-    given.place.execute("ALTER TABLE t ADD COLUMN w BIGINT")
+    given.database.execute("ALTER TABLE t ADD COLUMN w BIGINT")
     assert given.version() not in (first, second)
 
 
 def test_a_table_made_anew_by_a_load_has_another_version(given: Input) -> None:
-    given.place.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
     mark(given, 1, "one")
     first = given.version()
-    given.place.execute("DROP TABLE t")
+    given.database.execute("DROP TABLE t")
     assert given.version() is None
     with pytest.raises(InputMoved, match="no longer exists"):
         given.rows(first)
-    given.place.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
     mark(given, 1, "another one", forget=True)
     assert given.version() not in (first, None)
 
 
 def test_a_view_has_a_version_by_what_it_gives(given: Input) -> None:
-    given.place.execute("CREATE TABLE rows_of_it (k BIGINT)")
-    given.place.execute("CREATE VIEW t AS SELECT k, k + 1 AS next, 'x' AS x, 0.5 + k AS half FROM rows_of_it")
+    given.database.execute("CREATE TABLE rows_of_it (k BIGINT)")
+    given.database.execute(
+        "CREATE VIEW t AS SELECT k, k + 1 AS next, 'x' AS x, 0.5 + k AS half FROM rows_of_it"
+    )
     empty = given.version()
-    given.place.execute("INSERT INTO rows_of_it VALUES (1)")
+    given.database.execute("INSERT INTO rows_of_it VALUES (1)")
     assert given.version() not in (empty, None)
     [(k, following, x, half)] = given.now()
     assert (k, following, x, float(cast(Any, half))) == (1, 2, "x", 1.5)
@@ -105,9 +107,9 @@ NO_INPUTS = {
 
 
 def test_what_is_neither_table_nor_view_is_no_input(given: Input) -> None:
-    if given.place.kind not in NO_INPUTS:
+    if given.database.kind not in NO_INPUTS:
         pytest.skip("it has nothing else")
-    given.place.execute(NO_INPUTS[given.place.kind])
+    given.database.execute(NO_INPUTS[given.database.kind])
     with pytest.raises(NotATable, match=r"is a (virtual|materialized)"):
         given.version()
 
@@ -124,9 +126,9 @@ UNKNOWN_TO_SPARK = {
 
 
 def test_types_of_others_become_what_spark_has(given: Input) -> None:
-    columns, values, expected = UNKNOWN_TO_SPARK[given.place.kind]
-    given.place.execute(f"CREATE TABLE t ({columns})")
-    given.place.execute(f"INSERT INTO t VALUES {values}")
+    columns, values, expected = UNKNOWN_TO_SPARK[given.database.kind]
+    given.database.execute(f"CREATE TABLE t ({columns})")
+    given.database.execute(f"INSERT INTO t VALUES {values}")
     assert given.now() == [expected]
 
 
@@ -138,9 +140,9 @@ UNREADABLE = {
 
 
 def test_no_value_is_changed_to_make_it_readable(given: Input) -> None:
-    columns, values, message = UNREADABLE[given.place.kind]
-    given.place.execute(f"CREATE TABLE t ({columns})")
-    given.place.execute(f"INSERT INTO t VALUES {values}")
+    columns, values, message = UNREADABLE[given.database.kind]
+    given.database.execute(f"CREATE TABLE t ({columns})")
+    given.database.execute(f"INSERT INTO t VALUES {values}")
     with pytest.raises(DestinationError, match=message):
         given.now()
 
@@ -148,20 +150,20 @@ def test_no_value_is_changed_to_make_it_readable(given: Input) -> None:
 def test_rows_come_some_at_a_time(given: Input, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sqlite_module, postgres_module):
         monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
-    given.place.execute("CREATE TABLE t (k BIGINT)")
-    given.place.execute("INSERT INTO t VALUES (1), (2), (3), (4), (5)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("INSERT INTO t VALUES (1), (2), (3), (4), (5)")
     assert given.now() == [(1,), (2,), (3,), (4,), (5,)]
-    given.place.execute("DELETE FROM t")
+    given.database.execute("DELETE FROM t")
     assert given.now() == []
 
 
 def test_changes_while_the_rows_are_read_are_not_seen(given: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    if given.place.kind == "sqlite":
+    if given.database.kind == "sqlite":
         pytest.skip("a reader of SQLite lets no writer commit")
-    given.place.execute("CREATE TABLE t (k BIGINT)")
-    given.place.execute("INSERT INTO t VALUES (1)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("INSERT INTO t VALUES (1)")
     version = given.version()
-    in_between(monkeypatch, lambda: given.place.execute("UPDATE t SET k = 2"))
+    in_between(monkeypatch, lambda: given.database.execute("UPDATE t SET k = 2"))
     assert given.rows(version) == [(1,)]
     assert given.version() != version
 
@@ -170,27 +172,27 @@ def test_a_table_is_not_emptied_under_a_reader(
     postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TRUNCATE empties a table of PostgreSQL for readers of an older state too."""
-    given = Input(postgres_place(postgres(), cast(SparkSession, LooksAtFiles())))
-    given.place.execute("CREATE TABLE t (k BIGINT)")
-    given.place.execute("INSERT INTO t VALUES (1)")
+    given = Input(postgres_database(postgres(), cast(SparkSession, FileReader())))
+    given.database.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("INSERT INTO t VALUES (1)")
     mark(given, 1, "one")  # so that the rows themselves were not looked at yet
 
     def truncate() -> None:
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            given.place.execute("SET lock_timeout = '50ms'; TRUNCATE t")
+            given.database.execute("SET lock_timeout = '50ms'; TRUNCATE t")
 
     in_between(monkeypatch, truncate)
     assert given.now() == [(1,)]
 
 
 def test_a_full_disk_says_where(given: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    given.place.execute("CREATE TABLE t (k BIGINT)")
+    given.database.execute("CREATE TABLE t (k BIGINT)")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(
-        f"tallymark.destinations.{given.place.kind}.engine.{session_class(given)}.export", full
+        f"tallymark.destinations.{given.database.kind}.engine.{session_class(given)}.export", full
     )
     with pytest.raises(DestinationError, match="No space left") as caught:
         given.now()
@@ -199,7 +201,7 @@ def test_a_full_disk_says_where(given: Input, monkeypatch: pytest.MonkeyPatch) -
 
 def session_class(given: Input) -> str:
     return {"sqlite": "SqliteSession", "duckdb": "DuckDbSession", "postgres": "PostgresSession"}[
-        given.place.kind
+        given.database.kind
     ]
 
 
@@ -218,7 +220,7 @@ def mark(given: Input, sequence: int, batch: str, *, forget: bool = False) -> No
     """What a load leaves, but its rows."""
     at = datetime(2026, 11, 1, tzinfo=UTC)
     marker = Marker(batch, "test", "key", sequence, 1, (batch,), at, "test", Counts())
-    engine = given.place.engine
+    engine = given.database.engine
     name = engine.locate("t")
     with engine.session(writes=True) as session:
         session.begin(name, exists=True, lock=True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import sqlglot
 from sqlglot import exp
 
-from tallymark.destinations.rendering import render
+from tallymark.destinations.queries import render
 
 AS_OF = exp.Literal.string("now")
 
