@@ -54,7 +54,7 @@ def render(
 
 
 def summary_query(gates: Sequence[Gate]) -> exp.Select | None:
-    """One query that counts the offending rows of all gates about rows and measures, with one column per gate,
+    """One query that counts the offending rows of all gates about rows and measures. Each gate has one column,
     named by `count_column`. None if there are no such gates."""
     counted = [
         exp.alias_(found, count_column(position))
