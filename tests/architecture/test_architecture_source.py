@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import re
 import tomllib
 from collections import Counter
@@ -28,22 +27,57 @@ def test_modules_are_short() -> None:
     assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
-def test_layers_are_packages_that_exist() -> None:
-    """import-linter passes over a name that it does not find."""
-    written = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    named = {name for contract in written for name in names_in(contract)}
-    missing = [name for name in sorted(named) if not exists(name)]
-    assert missing == []
+def test_import_contracts_name_modules_that_exist() -> None:
+    named = {name for contract in contracts() for name in names_in(contract)}
+    assert [name for name in sorted(named) if not exists(name)] == []
+
+
+def contracts() -> list[dict[str, Any]]:
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return list(written["tool"]["importlinter"]["contracts"])
 
 
 def names_in(contract: dict[str, Any]) -> set[str]:
-    """Every `tallymark.…` of a contract, in whatever key it stands."""
-    return set(re.findall(r"tallymark(?:\.\w+)*", json.dumps({**contract, "name": ""})))
+    keys = ("layers", "modules", "source_modules", "forbidden_modules")
+    entries = [entry for key in keys for entry in contract.get(key, [])]
+    inside = [f"{container}." for container in contract.get("containers", [""])]
+    return {f"{before}{name.strip()}" for entry in entries for name in entry.split("|") for before in inside}
+
+
+def names_in_block(page: str, first: str) -> list[str]:
+    """The lines of the block that begins with this line."""
+    blocks = re.findall(r"(?ms)^```\n(.*?)^```", page)
+    return next(block.splitlines() for block in blocks if block.splitlines()[0] == first)
 
 
 def exists(name: str) -> bool:
     path = ROOT / "src" / Path(*name.split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def test_contributing_shows_the_layers_of_the_import_contract() -> None:
+    shown = names_in_block((ROOT / "CONTRIBUTING.md").read_text(), "cli")
+    assert shown == [layer.replace("tallymark.", "") for layer in contracts()[0]["layers"]]
+
+
+def test_contributing_shows_the_tree() -> None:
+    """Every package, and no folder or module that does not exist."""
+    lines = names_in_block((ROOT / "CONTRIBUTING.md").read_text(), "src/tallymark/")[1:]
+    above, shown = "", set()
+    for line in lines:
+        names = re.match(r"\s+((?:[\w.]+(?:/|\.py) ?)+)", line)
+        assert names is not None, line
+        is_inside = line.startswith("    ")
+        shown |= {f"{above}{name}" if is_inside else name for name in names[1].split()}
+        above = above if is_inside else names[1].split()[0]
+    assert [name for name in sorted(shown) if not (SOURCE / name).exists()] == []
+    packages = {f"{path.parent.relative_to(SOURCE)}/" for path in SOURCE.glob("*/__init__.py")}
+    inner = {
+        f"{path.parent.relative_to(SOURCE)}/"
+        for folder in ("flow", "destinations")
+        for path in SOURCE.glob(f"{folder}/*/__init__.py")
+    }
+    assert (packages | inner) - shown == set()
 
 
 def test_module_names_say_what_they_are_about() -> None:
