@@ -22,7 +22,7 @@ from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 from tallymark.strategies.build import build_plan
 from tallymark.templates import Template, render_quality_test
 

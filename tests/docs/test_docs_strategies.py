@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import tallymark as tm
 from docs.strategy_examples import Example, Rows, examples
 from tallymark.model.settings import Strategy
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 TABLE = "t"
 TIME_OF_THE_LOAD = "(load)"

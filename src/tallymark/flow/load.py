@@ -34,7 +34,7 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Step
 from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.model.sql_text import literal
+from tallymark.model.sql_text import exact_timestamp, literal
 from tallymark.model.table import (
     INGESTED_AT,
     JSON_TYPE,
@@ -48,7 +48,7 @@ from tallymark.sources.debezium import unwrap
 from tallymark.sources.discover import recheck
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
-from tallymark.spark.sql import exact_timestamp, planned_for
+from tallymark.spark.temporary_settings import planned_for
 from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history
 

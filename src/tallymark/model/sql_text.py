@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 # A session's settings change how backslashes and doubled quotes are read, and replace ${name}.
 _NEEDS_NO_ESCAPE = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
@@ -13,6 +14,10 @@ _NEEDS_NO_ESCAPE = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
 def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_list(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
 
 
 def literal(text: str) -> str:
@@ -32,3 +37,8 @@ def options(pairs: Mapping[str, str]) -> str:
 
 def named(expression: str, name: str) -> str:
     return f"{expression} AS {quoted(name)}"
+
+
+def exact_timestamp(moment: datetime) -> str:
+    """A literal that means the same in every session time zone, to the microsecond."""
+    return f"TIMESTAMP '{moment.astimezone(UTC).isoformat(timespec='microseconds')}'"

@@ -1,9 +1,11 @@
-"""Why Spark did not start: its log, read for the causes that a user can do something about."""
+"""Errors of Spark in plain words: why it did not start, from its log, and why a query failed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from pyspark.errors import PySparkException
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark.java import INSTALL_JAVA
@@ -87,3 +89,29 @@ def _known_cause(log: str, problem: str) -> tuple[str, str]:
 def _last_line(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith("\tat ")]
     return lines[-1][:300] if lines else ""
+
+
+def condition(error: BaseException) -> str:
+    """Spark's name of the error, such as TABLE_OR_VIEW_NOT_FOUND; empty if it has none."""
+    if isinstance(error, PySparkException):
+        named = error.getCondition()
+        if named:
+            return str(named)
+    match = re.search(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]", str(error))
+    return match[1] if match else ""
+
+
+def reason(error: BaseException) -> str:
+    """One line that says what went wrong: the innermost cause, else the first line."""
+    lines = str(error).splitlines()
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    text = causes[-1] if causes else next((line for line in lines if line.strip()), type(error).__name__)
+    return re.sub(r"^(?:[a-z]+\.)+([A-Z]\w+): ", r"\1: ", text.strip())[:500]
+
+
+def lost_connection(error: BaseException) -> bool:
+    """Whether the answer got lost, so that the statement may have succeeded."""
+    if isinstance(error, ConnectionError | EOFError):
+        return True
+    kind = f"{type(error).__module__}.{type(error).__name__}"
+    return kind.startswith("grpc.") or "Py4JNetworkError" in kind or "UNAVAILABLE" in str(error)[:300]

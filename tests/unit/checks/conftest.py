@@ -14,7 +14,7 @@ from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 
 def as_source(frame: DataFrame, corrupt: str = "cast(null as string)") -> DataFrame:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.errors import TypeConflict
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 BAD = object()
 at = datetime.fromisoformat

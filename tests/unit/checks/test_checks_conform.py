@@ -9,7 +9,7 @@ from tallymark.checks.conform import PROBLEMS, RAW, Conformed
 from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.table import Column, TableShape
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 Source = Callable[..., DataFrame]
 Conform = Callable[..., Conformed]

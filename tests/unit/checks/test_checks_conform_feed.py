@@ -12,7 +12,7 @@ from tallymark.config.pipeline_file import ColumnConfig, PipelineConfig
 from tallymark.errors import CheckError
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.table import Column, TableShape
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 Source = Callable[..., DataFrame]
 Conform = Callable[..., Conformed]

@@ -16,7 +16,7 @@ from tallymark.checks.split import split
 from tallymark.config.pipeline_file import ColumnConfig, QuarantineConfig
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Batch, Files
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 LENIENT = QuarantineConfig(max_fraction=1.0, max_rows=1_000_000)
 PIPELINE = "silver.orders"

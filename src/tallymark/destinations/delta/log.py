@@ -148,7 +148,7 @@ class SparkCommits:
     def maybe_newer_than(self, version: int) -> bool:
         from pyspark.errors import AnalysisException
 
-        from tallymark.spark.sql import condition
+        from tallymark.spark.failures import condition
 
         try:
             self.spark.sql(f"SELECT * FROM {self.table_sql} VERSION AS OF {version + 1}").schema  # noqa: B018

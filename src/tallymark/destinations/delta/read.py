@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.destinations.delta.log import commit_digest, latest_change
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.errors import InputMoved
-from tallymark.spark.sql import condition, reason
+from tallymark.spark.failures import condition, reason
 
 _DIGITS = 12  # of a digest: enough to tell two commits of one number apart
 _VACUUM = {"VACUUM START", "VACUUM END"}

@@ -37,7 +37,10 @@ from tallymark.model.marker import Marker
 from tallymark.model.plan import Merge, Plan
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import Column, TableShape
-from tallymark.spark.sql import condition, is_embedded, no_rows, planned_for, reason, shares_files
+from tallymark.spark.failures import condition, reason
+from tallymark.spark.frames import no_rows
+from tallymark.spark.sessions import is_embedded, shares_files
+from tallymark.spark.temporary_settings import planned_for
 
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",

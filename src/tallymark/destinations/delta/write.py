@@ -24,7 +24,9 @@ from tallymark.errors import NotATable, TallymarkError
 from tallymark.model.marker import Marker
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 from tallymark.model.receipt import Counts
-from tallymark.spark.sql import condition, quoted, reason, set_for_now
+from tallymark.model.sql_text import quoted
+from tallymark.spark.failures import condition, reason
+from tallymark.spark.temporary_settings import temporary_settings
 
 TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -176,7 +178,9 @@ def _small_side(labelled: Labelled, rows: DataFrame) -> DataFrame:
 
 def _read_as_it_is(labelled: Labelled) -> AbstractContextManager[None]:
     """Checkpointed rows are the same each time, so Delta need not copy them."""
-    return set_for_now(labelled.spark, dict.fromkeys(_COPY_SOURCE if labelled.are_rows else (), "none"))
+    return temporary_settings(
+        labelled.spark, dict.fromkeys(_COPY_SOURCE if labelled.are_rows else (), "none")
+    )
 
 
 _METHODS: dict[str, Callable[[Labelled, WriteTarget], None]] = {

@@ -25,7 +25,7 @@ from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved
 from tallymark.model.gate import Gate, GateResult
 from tallymark.model.marker import Marker
 from tallymark.model.receipt import Counts
-from tallymark.spark.sql import lost_connection, reason
+from tallymark.spark.failures import lost_connection, reason
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from tallymark.destinations.queries import (
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, MOST_SAMPLES, Gate, GateResult, QueryCheck, result_of
 from tallymark.model.plan import LABEL, Append, Label, Merge, ReplaceSlices, ReplaceTable
-from tallymark.spark.sql import exact_timestamp, quoted, reason
+from tallymark.model.sql_text import exact_timestamp, quoted
+from tallymark.spark.failures import reason
 
 _GATE, _FOUND = "_tm_gate", "_tm_found"
 _REPLACING = (Label.UPDATE, Label.CLOSE, Label.DELETE)

@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.errors import DestinationError, NotATable
-from tallymark.spark.sql import literal_path, local_frame, reason
+from tallymark.spark.failures import reason
+from tallymark.spark.frames import literal_path, local_frame
 
 MARKER_TABLE, MARKER_FILES = "applied", "markers"  # copies of markers: a Delta table, or files
 TOMBSTONE_TABLE, TOMBSTONE_FILES = "tombstones", "deletes"

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from tallymark.destinations.lakehouse.fact_files import FactFiles
 from tallymark.destinations.lakehouse.history import HeldVersions
 from tallymark.destinations.lakehouse.home import MARKER_FILES, MARKER_TABLE, Folder, stored_delta
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 APPLIED, RESTORED = "applied", "restored"  # kinds of rows
 COMMIT_COLUMNS = ("batch_id", "sequence", "fence")  # a repeated attempt of a batch has another fence

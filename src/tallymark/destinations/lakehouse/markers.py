@@ -26,7 +26,7 @@ from tallymark.destinations.lakehouse.marker_copies import APPLIED, FIELDS, REST
 from tallymark.model.marker import Applied, Marker
 from tallymark.model.receipt import Counts
 from tallymark.model.transform import Watermark
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 
 class LakehouseMarkers:

@@ -26,9 +26,9 @@ from tallymark.model.plan import (
     Merge,
     Plan,
 )
-from tallymark.model.sql_text import literals
+from tallymark.model.sql_text import exact_timestamp, literals, quoted
 from tallymark.model.table import Column
-from tallymark.spark.sql import exact_timestamp, is_embedded, quoted
+from tallymark.spark.sessions import is_embedded
 
 MOST_TO_BROADCAST = 500_000  # rows whose keys every worker can hold
 _KIND, _WHAT, _OURS, _ROWS, _EXTRA = "_tm_kind", "_tm_what", "_tm_ours", "_tm_rows", "_tm_extra"

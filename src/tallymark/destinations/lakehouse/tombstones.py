@@ -35,13 +35,9 @@ from tallymark.destinations.lakehouse.marker_copies import COMMIT_COLUMNS
 from tallymark.destinations.lakehouse.markers import LakehouseMarkers
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
-from tallymark.spark.sql import (
-    exact_timestamp,
-    literal_path,
-    no_rows,
-    quoted,
-    set_for_now,
-)
+from tallymark.model.sql_text import exact_timestamp, quoted
+from tallymark.spark.frames import literal_path, no_rows
+from tallymark.spark.temporary_settings import temporary_settings
 
 _PREFIX = "_tm_"  # keys of the user's may be called batch_id
 _AS_OF = "_tm_as_of"
@@ -141,7 +137,7 @@ class TombstoneStore:
         folder = files.unfinished()
         try:
             # Other readers take Spark's default type for a time without a zone.
-            with set_for_now(self._spark, {_TIMES: "TIMESTAMP_MICROS"}):
+            with temporary_settings(self._spark, {_TIMES: "TIMESTAMP_MICROS"}):
                 rows.write.option("compression", "snappy").parquet(str(folder))
             for part in folder.glob("part-*.parquet"):
                 files.take(part)

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from tallymark.checks.split import Checked
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch, QueryResult
+from tallymark.model.sql_text import quoted
 from tallymark.model.transform import Watermark
-from tallymark.spark.sql import quoted
 
 
 def watermark_after(job: Job, batch: Batch, checked: Checked) -> Watermark | None:

@@ -21,7 +21,7 @@ from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, Repla
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 
 TABLE = "silver.orders"
 COLUMNS = (Column("id", "bigint"), Column("name", "string"))

@@ -25,7 +25,7 @@ from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
 from tallymark.model.receipt import Counts
 from tallymark.model.table import Column
-from tallymark.spark.sql import local_frame
+from tallymark.spark.frames import local_frame
 from tallymark.strategies.sql import parse
 
 AS_OF = datetime(2026, 11, 1, 10, 15, 0, 123456, tzinfo=UTC)
