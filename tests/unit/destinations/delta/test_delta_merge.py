@@ -276,7 +276,7 @@ def remembering(as_of: datetime = AS_OF) -> Merge:
 
 
 def shares_files(monkeypatch: pytest.MonkeyPatch, does: bool) -> None:
-    monkeypatch.setattr("tallymark.destinations.delta.destination.shares_files", lambda spark: does)
+    monkeypatch.setattr("tallymark.destinations.delta.table.shares_files", lambda spark: does)
 
 
 @pytest.fixture
