@@ -12,6 +12,7 @@ import os
 import shutil
 import sqlite3
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -285,6 +286,20 @@ def test_status_and_history_are_read(unpacked: OldProject) -> None:
     [failed] = status["lake.events"].failed_files
     assert (Path(failed.path), failed.attempts) == (unpacked.root / "landing/lake_events/2_bad.csv", 1)
     assert "event_id" in failed.error
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_runs_are_read(unpacked: OldProject) -> None:
+    """Five of them were killed, and their leases have expired."""
+    with unpacked.open() as project:
+        runs = project.runs(limit=1000)
+        records = [project.run_record(run.run_id) for run in runs]
+        batches = {record.batch_id for record in project.history(limit=1000)}
+    states = Counter(str(run.state) for run in runs)
+    assert (states["ABANDONED"], states["FAILED"]) == (5, 1)
+    assert states.keys() == {"ABANDONED", "FAILED", "SUCCEEDED"}
+    assert {run.command for run in runs} == {"run", "replay"}
+    assert {batch.batch_id for record in records for batch in record.batches} == batches
 
 
 @pytest.mark.parametrize("pipeline", ["lake.orders", "gold.facts", "duck.orders"])
