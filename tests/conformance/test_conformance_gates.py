@@ -26,7 +26,7 @@ from conformance.orders import (
     order,
 )
 from oracle import Row
-from tallymark.checks.gates import Quality, rule_gates
+from tallymark.checks.quality_gates import Quality, rule_gates
 from tallymark.config.quality_section import QualityConfig
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck, Severity

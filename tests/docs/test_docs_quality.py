@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ruamel.yaml import YAML
 from sqlglot import exp
 
-from tallymark.checks.gates import Quality, rule_gates
+from tallymark.checks.quality_gates import Quality, rule_gates
 from tallymark.config.quality_section import QualityConfig
 from tallymark.destinations.contract import SparkRows
 from tallymark.destinations.sqlite.engine import SqliteEngine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tallymark.flow.job import Job
 from tallymark.ledger.contents import WaitingContent
 from tallymark.model.batch import BatchContents, Files, FileState, QueryResult, SourceFile
-from tallymark.sources.discover import order_files
+from tallymark.sources.new_files import order_files
 
 
 @dataclass(frozen=True)

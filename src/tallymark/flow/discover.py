@@ -16,8 +16,8 @@ from tallymark.flow.transform.backfill import window_of
 from tallymark.flow.transform.views import view_pin
 from tallymark.model.batch import FileStat, Pin, QueryResult, SourceFile
 from tallymark.model.report import DeferredInput, Discovery, RepeatedFile, Step
-from tallymark.sources.discover import Found
-from tallymark.sources.discover import discover as find_files
+from tallymark.sources.new_files import Found
+from tallymark.sources.new_files import discover as find_files
 
 
 @dataclass(frozen=True)

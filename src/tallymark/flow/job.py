@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tallymark.checks.gates import Quality
+from tallymark.checks.quality_gates import Quality
 from tallymark.config.field_types import Scalar
 from tallymark.config.pipeline_file import (
     BatchConfig,

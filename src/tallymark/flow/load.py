@@ -45,9 +45,9 @@ from tallymark.model.table import (
     TableShape,
 )
 from tallymark.sources.debezium import unwrap
-from tallymark.sources.discover import recheck
 from tallymark.sources.formats import COLUMNAR, format_of
-from tallymark.sources.read import CORRUPT, SourceFrame, read_files, unreadable_from
+from tallymark.sources.new_files import recheck
+from tallymark.sources.read_files import CORRUPT, SourceFrame, read_files, unreadable_from
 from tallymark.spark.temporary_settings import planned_for
 from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import sqlglot
 from sqlglot import exp
 
-from tallymark.checks.gates import Quality, rule_gates
+from tallymark.checks.quality_gates import Quality, rule_gates
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, config_error

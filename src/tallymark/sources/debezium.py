@@ -31,7 +31,7 @@ from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.settings import EnvelopeSettings
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
 from tallymark.sources.formats.scan import CORRUPT, as_text, named
-from tallymark.sources.read import SourceFrame, refuse_reserved
+from tallymark.sources.read_files import SourceFrame, refuse_reserved
 
 RECORD_ORDER = "_tm_record"  # as in checks.conform: ROW_ORDER of the record
 NO_CHANGE = "_tm_no_change"  # as in checks.conform: the record changes no row

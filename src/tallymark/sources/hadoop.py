@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import FileStat
-from tallymark.sources.failures import spark_failure, unreadable_from
+from tallymark.sources.read_failures import spark_failure, unreadable_from
 from tallymark.sources.stores import Progress, expand_braces, for_reader, is_a_folder, path_regex, split_fixed
 
 _MOST_BYTES = (1 << 31) - 1  # a file is one value of a row, which can hold so much

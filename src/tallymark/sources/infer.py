@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.model.batch import SourceFile
-from tallymark.sources.failures import spark_failure
 from tallymark.sources.formats.scan import CORRUPT, named
-from tallymark.sources.read import read_files
+from tallymark.sources.read_failures import spark_failure
+from tallymark.sources.read_files import read_files
 
 _SAMPLE_ROWS = 1000
 _LARGEST_BIGINT = (1 << 63) - 1

@@ -17,7 +17,7 @@ from tallymark.errors import ConfigError
 from tallymark.flow import load as load_module
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PipelineReport
-from tallymark.sources.discover import recheck
+from tallymark.sources.new_files import recheck
 from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
 EVENTS = "source: {files: 'landing/events/*'}\nmerge_strategy: append_only\n"

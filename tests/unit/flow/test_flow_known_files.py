@@ -25,7 +25,7 @@ from tallymark.model.batch import Batch, Files, SourceFile
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import Outcome
 from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.sources import discover as discovery
+from tallymark.sources import new_files as discovery
 from unit.flow.shop import Shop
 
 PIPELINE, TABLE = "silver.orders", "memory:orders"

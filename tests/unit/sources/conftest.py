@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
-from tallymark.sources.discover import discover, nothing_known
-from tallymark.sources.read import CORRUPT, SourceFrame, read_files
+from tallymark.sources.new_files import discover, nothing_known
+from tallymark.sources.read_files import CORRUPT, SourceFrame, read_files
 
 NOW = datetime(2126, 1, 1, tzinfo=UTC)
 

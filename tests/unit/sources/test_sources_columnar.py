@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from tallymark.errors import UnreadableFile
-from tallymark.sources.failures import unreadable_from
 from tallymark.sources.formats.columnar import wider_type
+from tallymark.sources.read_failures import unreadable_from
 
 FORMATS = ["parquet", "orc", "avro"]
 

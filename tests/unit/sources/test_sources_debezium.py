@@ -12,7 +12,7 @@ from tallymark.errors import ConfigError, SourceError
 from tallymark.model.plan import ROW_ORDER
 from tallymark.model.settings import EnvelopeSettings
 from tallymark.sources.debezium import NO_CHANGE, RECORD_ORDER, unwrap
-from tallymark.sources.read import CORRUPT
+from tallymark.sources.read_files import CORRUPT
 
 BY_LSN = EnvelopeSettings("op", ("source.lsn",), ("id",))
 

@@ -15,7 +15,7 @@ from tallymark.flow.load import read_batch
 from tallymark.flow.transform.query import transformed
 from tallymark.model.batch import Batch, Files, Pin, SourceFile
 from tallymark.model.report import Preview, PreviewColumn, PreviewInput
-from tallymark.sources.discover import order_files
+from tallymark.sources.new_files import order_files
 
 _FILES_SHOWN = 20
 

@@ -12,8 +12,8 @@ from tallymark.config.new_project import files_like, scaffold_pipeline
 from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
-from tallymark.sources.discover import discover, nothing_known
 from tallymark.sources.infer import infer_columns, with_other_separator
+from tallymark.sources.new_files import discover, nothing_known
 from tallymark.spark import Sessions
 
 

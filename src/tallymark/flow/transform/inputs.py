@@ -14,7 +14,7 @@ from tallymark.flow.job import Job, Query
 from tallymark.model.batch import Pin
 from tallymark.model.plan import TECHNICAL_COLUMNS
 from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
-from tallymark.sources.read import CORRUPT, read_files
+from tallymark.sources.read_files import CORRUPT, read_files
 
 _NOT_FOR_QUERIES = {*TECHNICAL_COLUMNS, CORRUPT, *(column.name for column in PROVENANCE_COLUMNS)}
 

@@ -26,7 +26,6 @@ from pyspark.sql.types import (
 
 from tallymark.errors import UnreadableFile
 from tallymark.model.batch import SourceFile
-from tallymark.sources.failures import blame, unreadable_from
 from tallymark.sources.formats.scan import (
     Options,
     Request,
@@ -37,6 +36,7 @@ from tallymark.sources.formats.scan import (
     positioned_unchanged,
     united,
 )
+from tallymark.sources.read_failures import blame, unreadable_from
 from tallymark.sources.stores import FileStore, stores_of
 
 Group = tuple[StructType, list[SourceFile]]

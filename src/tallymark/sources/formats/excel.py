@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
-from tallymark.sources.failures import UNREADABLE_MARK, spark_failure
 from tallymark.sources.formats.scan import CORRUPT, PATH, Request, is_on, load, options_for, united
 from tallymark.sources.formats.text import column_names, numbered_names
+from tallymark.sources.read_failures import UNREADABLE_MARK, spark_failure
 from tallymark.sources.stores import as_reported
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from pyspark.sql.types import DataType, DoubleType, StringType, StructField, Str
 
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
-from tallymark.sources.failures import blame
 from tallymark.sources.formats.scan import (
     ABSENT,
     CORRUPT,
@@ -31,6 +30,7 @@ from tallymark.sources.formats.scan import (
     positioned_unchanged,
 )
 from tallymark.sources.heads import is_utf8, java_name, python_name
+from tallymark.sources.read_failures import blame
 
 _NESTED_TYPES = ("struct", "array", "map", "variant")
 

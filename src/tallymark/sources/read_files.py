@@ -16,9 +16,9 @@ from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.sql_text import literal, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, is_provenance
-from tallymark.sources.failures import spark_failure, unreadable_from
 from tallymark.sources.formats import READERS, TEXTUAL, format_of
 from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request
+from tallymark.sources.read_failures import spark_failure, unreadable_from
 from tallymark.sources.stores import as_reported
 
 __all__ = ["CORRUPT", "SourceFrame", "read_files", "refuse_reserved", "unreadable_from"]

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import FileChanged, SourceError
 from tallymark.model.batch import FileStat, SourceFile
-from tallymark.sources import discover as discovery
-from tallymark.sources.discover import Found, discover, nothing_known, order_files, recheck
+from tallymark.sources import new_files as discovery
+from tallymark.sources.new_files import Found, discover, nothing_known, order_files, recheck
 from tallymark.sources.stores import LocalStore, Progress
 
 NOW = datetime(2126, 1, 1, tzinfo=UTC)

@@ -14,9 +14,9 @@ from tallymark.config.pipeline_file import SourceConfig
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
-from tallymark.sources.failures import unreadable_from
 from tallymark.sources.hadoop import HadoopStore
-from tallymark.sources.read import read_files
+from tallymark.sources.read_failures import unreadable_from
+from tallymark.sources.read_files import read_files
 
 ODD_NAMES = ["a b.csv", "100%25.csv", "x+y&z=1.csv", "zürich 東京 😀.csv", "br[1]{a}*.csv", "q'u\"o`te$.csv",
              "back\\slash.csv", "nb\u00a0sp\u2028.csv", "a#b?c;d,e^|~.csv", "new\nline.csv", "day=1/a.csv"]  # fmt: skip
