@@ -54,8 +54,8 @@ def render(
 
 
 def summary_query(gates: Sequence[Gate]) -> exp.Select | None:
-    """One query that counts the offending rows of all gates about rows and measures. Each gate has one column,
-    named by `count_column`. None if there are no such gates."""
+    """One query that counts the offending rows of all gates about rows and measures. Each gate has one
+    column, named by `count_column`. None if there are no such gates."""
     counted = [
         exp.alias_(found, count_column(position))
         for position, gate in enumerate(gates)
