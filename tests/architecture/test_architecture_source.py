@@ -80,6 +80,21 @@ def test_contributing_shows_the_tree() -> None:
     assert (packages | inner) - shown == set()
 
 
+def test_unit_tests_follow_the_packages() -> None:
+    """Those of the examples and the benchmarks aside, which are no packages."""
+    top = ROOT / "tests" / "unit"
+    files = [path for path in top.rglob("test_*.py") if path.parent not in (top, top / "bench")]
+    folders = {path.parent.relative_to(top) for path in files}
+    assert [folder for folder in sorted(folders) if not (SOURCE / folder / "__init__.py").is_file()] == []
+    assert [path.name for path in files if not path.name.startswith(f"test_{path.parent.name}_")] == []
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports them by their file name."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, uses in names.items() if uses > 1] == []
+
+
 def test_module_names_say_what_they_are_about() -> None:
     vague = [
         name
