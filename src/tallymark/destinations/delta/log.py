@@ -1,4 +1,10 @@
-"""The commits of one Delta table. What was read once is kept; only what came after it is read again."""
+"""The commits of one Delta table, from the files of its log where they are local, else from Spark.
+
+What was read once is kept; only what came after it is read again. Reading files runs no Spark job and imports
+no Spark: DESCRIBE HISTORY takes longer than a small load, and a run that finds nothing new starts no Spark.
+Files that are not enough are left to Spark: a log with gaps, commits that are kept elsewhere, a RESTORE to a
+time.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +200,7 @@ def _same_commit(one: HistoryEntry, other: HistoryEntry) -> bool:
 COMMIT = re.compile(r"(\d{20})\.json")
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
 _BOOKKEEPING = {"commitInfo", "txn"}  # actions that say nothing about rows, columns or properties
-_FURTHEST_LOOK = 64  # commits back, for the settings of a table
+_MOST_COMMITS_BACK = 64  # commits back, for the settings of a table
 _LARGE_BYTES = 128 << 20
 _MANY_FILES = 10_000
 _PLACES_OF_UNPUBLISHED_COMMITS = ("_staged_commits", "_commits")
@@ -224,7 +230,7 @@ class FileCommits:
             return self.spark.newest(limit)
 
     def maybe_newer_than(self, version: int) -> bool:
-        return True  # looking costs no more than asking whether to look
+        return True  # reading on costs no more than asking
 
 
 def _versions(folder: Path) -> Iterator[int]:
@@ -266,7 +272,7 @@ def _commit_info(commit: Path) -> dict[str, Any]:
 
 
 def _first_action(commit: Path, kind: str) -> dict[str, Any]:
-    """Spark writes what tells of the commit first, so that of a large one little is read."""
+    """Spark writes the commit information first, so little of a large commit is read."""
     with commit.open(encoding="utf-8") as lines:
         for line in lines:
             if f'"{kind}"' in line and kind in (action := json.loads(line)):
@@ -281,8 +287,8 @@ class TableSettings:
 
 
 def settings_at(folder: Path, version: int) -> TableSettings | None:
-    """None: the last commits do not tell."""
-    for earlier in range(version, max(-1, version - _FURTHEST_LOOK), -1):
+    """None if the last commits do not contain them."""
+    for earlier in range(version, max(-1, version - _MOST_COMMITS_BACK), -1):
         try:
             found = _metadata_after(folder, earlier)
             return TableSettings(found["id"], dict(found.get("configuration") or {}))
@@ -294,8 +300,8 @@ def settings_at(folder: Path, version: int) -> TableSettings | None:
 
 
 def _metadata_after(folder: Path, version: int) -> dict[str, Any]:
-    """Delta's own summary of the table stands beside each of its commits; one that is of another commit was
-    left behind by another table."""
+    """Delta writes a checksum file with the metadata beside each commit. One of another transaction was left
+    by an earlier table in this place."""
     commit = commit_file(folder, version)
     with suppress(*_ODD_FILE):
         summary = json.loads(commit.with_suffix(".crc").read_bytes())
@@ -306,7 +312,7 @@ def _metadata_after(folder: Path, version: int) -> dict[str, Any]:
 
 def is_large(folder: Path) -> bool:
     """Whether the table has much to read. Files that it no longer holds count until they are vacuumed: for
-    choosing how to read it, that is near enough."""
+    choosing how to read it, that is good enough."""
     total = 0
     for files, size in enumerate(_file_sizes(folder), 1):
         total += size
@@ -319,19 +325,19 @@ def _file_sizes(folder: Path) -> Iterator[int]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(("_", "."))]
         for name in files:
-            with suppress(OSError):  # vacuumed in this moment
+            with suppress(OSError):  # vacuumed just now
                 yield (Path(place) / name).stat().st_size
 
 
 def restored_since(table_path: str, version: int) -> bool:
-    """Whether a commit after this version is a RESTORE, or the table is no longer there. False for logs that
-    are elsewhere, or do not reach that far."""
+    """Whether a commit after this version is a RESTORE, or the table is gone. False for logs that are not
+    local or do not reach that far."""
     folder = local_folder(table_path)
     if folder is None:
         return False
     log = folder / "_delta_log"
     if not log.is_dir():
-        return folder.parent.is_dir()  # not when a whole disk is away
+        return folder.parent.is_dir()  # False if the whole disk is missing
     for later in count(version + 1):
         commit = log / f"{later:020}.json"
         if not commit.is_file():
@@ -376,8 +382,8 @@ def commit_file(folder: Path, version: int) -> Path:
 
 
 def commit_digest(folder: Path, version: int) -> str | None:
-    """What tells this commit from the one that has its number in another table of the same place. Without its
-    file, its checkpoint must do, with the time it was written; None without both."""
+    """Tells this commit from the commit of the same number in an earlier table of this place. If its file is
+    gone, the checkpoint and its time are used; None if both are gone."""
     try:
         if commit_file(folder, version).is_file():
             return sha256(commit_file(folder, version).read_bytes()).hexdigest()
@@ -396,7 +402,7 @@ def _unreadable(folder: Path, error: OSError) -> DestinationError:
 
 
 def local_folder(table_path: str) -> Path | None:
-    """None for a table that is elsewhere."""
+    """None for a table that is not local."""
     address = urlsplit(table_path)
     if address.scheme == "file":
         return Path(unquote(address.path))

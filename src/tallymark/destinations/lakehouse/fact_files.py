@@ -1,4 +1,4 @@
-"""Facts beside a Delta table of this machine, as small Parquet files in a folder of their own.
+"""Facts about a local table, as small Parquet files in a folder of their own inside the table's folder.
 
 A row is a fact about one commit: the same row twice means no more than once, so no transaction is needed.
 1. A new file appears whole, under its name or not at all.
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from tallymark.errors import DestinationError
 
 MOST_FILES = 32
-LARGE_BYTES = 64 << 20  # to write such a file again costs more than to open it
+LARGE_BYTES = 64 << 20  # rewriting such a file costs more than opening it
 _ROW_GROUP = 50_000
 _LOOKS = 5
 _SYNCABLE = "rb" if os.name == "posix" else "rb+"  # the file may be another user's
@@ -69,12 +69,12 @@ class FactFiles:
             finished.replace(unfinished)
 
     def unfinished(self) -> Path:
-        """A name that no reader looks at."""
+        """A name that readers ignore."""
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f".{uuid4().hex}"
 
     def too_many(self) -> list[Path]:
-        """Those that are to become one. Empty: they may stay."""
+        """Files that should be rewritten as one; empty if there are few."""
         small = [file for file in self.listed() if _size(file) < LARGE_BYTES]
         return small if len(small) > MOST_FILES else []
 
@@ -138,7 +138,7 @@ class FactFiles:
 
 
 def _grouped(rows: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """A batch of its own for each small file would make as many small row groups."""
+    """Joins small batches: each would become a small row group of its own."""
     group: list[pa.RecordBatch] = []
     for batch in rows:
         group.append(batch)
@@ -157,7 +157,7 @@ def _size(file: Path) -> int:
 
 
 def _keep_names(folder: Path) -> None:
-    """A new name in a folder outlives a loss of power only with this."""
+    """Without this, a new name in a folder does not survive a power loss."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

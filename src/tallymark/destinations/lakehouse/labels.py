@@ -1,4 +1,4 @@
-"""Runs a plan's queries in Spark: for every destination whose tables Spark reads itself.
+"""Labels the rows of a batch in Spark, for every destination whose tables Spark writes.
 
 1. The batch and the table become the relations that the queries read.
 2. Labels are computed once and cached; everything that must be known of them is counted in one job.
@@ -74,8 +74,8 @@ class Labelled:
     table_rows: int = 0
     null_matches: int = 0  # labels whose row in the table only a null-safe comparison finds
     repair: Repair | None = None
-    tombstones: DataFrame | None = None  # None: the batch adds none
-    are_rows: bool = False  # what `rows` holds is kept as rows, and is the same each time
+    tombstones: DataFrame | None = None  # None if the batch adds none
+    are_rows: bool = False  # `rows` is checkpointed, so it is the same each time
 
     def changed_rows(self, *labels: Label) -> DataFrame:
         return self.rows.where(f"{LABEL} IN ({literals(labels)})").drop(LABEL, FROM_BATCH)
@@ -126,8 +126,8 @@ def labelled(
     *,
     large_table: bool = False,
 ) -> Iterator[Labelled]:
-    """`current` is the table at the plan's version, or None when the load creates it. `large_table`: to read
-    all its columns takes longer than a query more."""
+    """`current` is the table at the plan's version, or None when the load creates it. For a
+    `large_table`, reading all its columns takes longer than one more query."""
     removed = current if isinstance(plan.shape, Merge) and plan.shape.rebuilds else None
     table = current if current is not None and removed is None else no_rows(spark, plan.columns)
     with ExitStack() as cache:
@@ -140,7 +140,7 @@ def labelled(
 
 
 def _whole_rows(relations: Relations) -> Labelled:
-    """Every row of the batch is added, and what it replaces goes."""
+    """Every row of the batch is added; what it replaces is removed."""
     plan, table = relations.plan, relations.current
     rows = written_rows(plan.columns, relations.incoming)
     removed: DataFrame | None = None

@@ -1,4 +1,4 @@
-"""The relations that the queries of a plan read, as Spark has them, and what one look at them counts."""
+"""The relations that the queries of a plan read, as views in Spark, and all counts of them in one job."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Relations:
     incoming: DataFrame
     current: DataFrame
     tombstones: DataFrame | None = None
-    incoming_rows: int | None = None  # None: not counted
-    current_view: str = "tm_current"  # another one for each meaning: Spark Connect looks names up late
+    incoming_rows: int | None = None  # None if not counted
+    current_view: str = "tm_current"  # one name for each meaning: Spark Connect resolves names late
     steps: dict[str, str] = field(default_factory=dict)  # text of a step → the view that holds it
     cache: ExitStack = field(default_factory=ExitStack)  # closed by whoever made the relations
 
@@ -104,7 +104,7 @@ class Relations:
         return self.plan.hints.full_join or merge.labels
 
     def kept(self, frame: DataFrame) -> DataFrame:
-        """Computed once."""
+        """Computed once, by a checkpoint or the cache."""
         if keeps_rows(self.spark, self.incoming_rows):
             return frame.localCheckpoint(eager=False)
         self.cache.callback(_free, frame.persist())
@@ -166,10 +166,10 @@ def same_match(left: str, right: str, columns: tuple[str, ...]) -> SparkColumn:
 
 
 def keeps_rows(spark: SparkSession, incoming_rows: int | None) -> bool:
-    """Whether what a load computes is kept as rows without a past: a cached query would be planned anew as
-    soon as a table that it reads is written, by this very load. Not of large batches, for which the heap has
-    no place, and not on a cluster, which may lose a worker and the rows with it: there the query is what they
-    can be computed from again."""
+    """Whether what a load computes is checkpointed, which cuts its lineage. A cached query would be planned
+    again as soon as a table that it reads is written, by this very load. Not for large batches, which do not
+    fit the heap, and not on a cluster, where a lost worker takes the rows with it and the query is needed to
+    compute them again."""
     return incoming_rows is not None and incoming_rows <= MOST_TO_BROADCAST and is_embedded(spark)
 
 
@@ -180,7 +180,7 @@ def _free(frame: DataFrame) -> None:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Each count costs a Spark job of its own, or all together cost one."""
+    """All counts together take one Spark job."""
 
     total: int
     table_rows: int
