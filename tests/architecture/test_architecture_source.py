@@ -89,6 +89,16 @@ def test_unit_tests_follow_the_packages() -> None:
     assert [path.name for path in files if not path.name.startswith(f"test_{path.parent.name}_")] == []
 
 
+def test_classes_have_names_of_their_own() -> None:
+    """One name, one meaning, in the whole source."""
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 def test_test_files_have_names_of_their_own() -> None:
     """pytest imports them by their file name."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))

@@ -16,7 +16,7 @@ from tallymark.ledger import contents as records
 from tallymark.ledger.database import Row, Tx, chunks, storable
 from tallymark.ledger.leases import Lease, require
 from tallymark.ledger.runs import new_id
-from tallymark.ledger.schema import Kind, batch_members, batches, contents
+from tallymark.ledger.schema import ContentKind, batch_members, batches, contents
 from tallymark.model.batch import Batch, BatchContents, BatchState, Content, Files, FileState
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure
@@ -251,7 +251,7 @@ def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -
 def _let_go(tx: Tx, row: Row, members: Sequence[Row]) -> None:
     """Rows of a replay or a frame do not wait: only their caller can bring them again. And a path that was
     overwritten in the meantime must not keep its old content from a duplicate."""
-    if row.kind != Kind.FILES:
+    if row.kind != ContentKind.FILES:
         _set_contents(tx, [m.id for m in members], gone_at=tx.now)
     records.hand_on(tx, row.table_key, {m.content_hash for m in members})
 

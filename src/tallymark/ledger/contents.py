@@ -17,7 +17,7 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from tallymark.ledger.database import Row, Tx, chunks
-from tallymark.ledger.schema import HOLDS_CONTENT, OFFERED, Kind, contents
+from tallymark.ledger.schema import HOLDS_CONTENT, OFFERED, ContentKind, contents
 from tallymark.model.batch import (
     BatchContents,
     Content,
@@ -34,7 +34,7 @@ from tallymark.model.transform import Window
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = contents.c.gone_at.is_(None)
-_IS_FILE = contents.c.kind == Kind.FILES
+_IS_FILE = contents.c.kind == ContentKind.FILES
 COLUMNS = (  # what `content_of` reads
     contents.c.kind,
     contents.c.path,
@@ -103,14 +103,17 @@ def values_of(content: Content) -> dict[str, object]:
     details: dict[str, object] | None = None
     match content:
         case SourceFile():
-            kind, size, modified_ns = Kind.FILES, content.size, content.modified_ns
+            kind, size, modified_ns = ContentKind.FILES, content.size, content.modified_ns
         case QueryResult(pin=pin):
-            kind, modified_ns = (Kind.QUERY if content.is_whole else Kind.WINDOW), content.requested_ns
+            kind, modified_ns = (
+                (ContentKind.QUERY if content.is_whole else ContentKind.WINDOW),
+                content.requested_ns,
+            )
             details = _pin_details(pin)
         case FrameRows():
-            kind, details = Kind.FRAME, {"id": content.id}
+            kind, details = ContentKind.FRAME, {"id": content.id}
         case QuarantinedRows():
-            kind, size, details = Kind.REPLAY, content.rows, {"batch_id": content.batch_id}
+            kind, size, details = ContentKind.REPLAY, content.rows, {"batch_id": content.batch_id}
         case _:
             assert_never(content)
     return {
@@ -126,31 +129,31 @@ def values_of(content: Content) -> dict[str, object]:
 def content_of(row: Sequence[Any]) -> Content:
     """Of a row that begins with `COLUMNS`."""
     kind, path, size, modified_ns, content_hash, details = row[:6]
-    if kind == Kind.FILES:  # a landing zone may hold a million
+    if kind == ContentKind.FILES:  # a landing zone may hold a million
         return SourceFile(path, size, modified_ns, content_hash)
     described = json.loads(details)
-    match Kind(kind):
-        case Kind.QUERY | Kind.WINDOW:
+    match ContentKind(kind):
+        case ContentKind.QUERY | ContentKind.WINDOW:
             return QueryResult(_pin(described), content_hash, modified_ns)
-        case Kind.FRAME:
+        case ContentKind.FRAME:
             return FrameRows(described["id"], content_hash)
-        case Kind.REPLAY:
+        case ContentKind.REPLAY:
             return QuarantinedRows(described["batch_id"], size, content_hash)
         case _:
             raise AssertionError(kind)
 
 
-def kind_of(given: BatchContents) -> Kind:
+def kind_of(given: BatchContents) -> ContentKind:
     """Of a batch."""
     match given:
         case Files():
-            return Kind.FILES
+            return ContentKind.FILES
         case QueryResult():
-            return Kind.QUERY
+            return ContentKind.QUERY
         case FrameRows():
-            return Kind.FRAME
+            return ContentKind.FRAME
         case QuarantinedRows():
-            return Kind.REPLAY
+            return ContentKind.REPLAY
         case _:
             assert_never(given)
 

@@ -11,15 +11,15 @@ import sqlalchemy as sa
 from tallymark.ledger.batches import QUALITY
 from tallymark.ledger.contents import COLUMNS, content_of
 from tallymark.ledger.database import Row, Tx
-from tallymark.ledger.schema import HOLDS_CONTENT, Kind, batch_members, batches, contents
+from tallymark.ledger.schema import HOLDS_CONTENT, ContentKind, batch_members, batches, contents
 from tallymark.model.batch import BatchState, FileState, QueryResult
 from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
 
 MOST_FAILED_FILES = 20
-_RESULTS = (Kind.QUERY, Kind.WINDOW)
-_OFFERED_KINDS = (Kind.FILES, *_RESULTS)
+_RESULTS = (ContentKind.QUERY, ContentKind.WINDOW)
+_OFFERED_KINDS = (ContentKind.FILES, *_RESULTS)
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,14 @@ def results(tx: Tx, table_key: str, states: Collection[BatchState]) -> list[Quer
 
 
 def last_result(tx: Tx, table_key: str) -> QueryResult | None:
-    row = tx.execute(_results(table_key, [BatchState.COMMITTED], [Kind.QUERY]).limit(1)).one_or_none()
+    row = tx.execute(_results(table_key, [BatchState.COMMITTED], [ContentKind.QUERY]).limit(1)).one_or_none()
     result = None if row is None else content_of(row)
     return result if isinstance(result, QueryResult) else None
 
 
-def _results(table_key: str, states: Collection[BatchState], kinds: Collection[Kind]) -> sa.Select[Any]:
+def _results(
+    table_key: str, states: Collection[BatchState], kinds: Collection[ContentKind]
+) -> sa.Select[Any]:
     """What transforms made for the table, the newest first."""
     return (
         sa.select(*COLUMNS)

@@ -16,7 +16,7 @@ VERSION_TABLE = "tallymark_schema_version"
 metadata = sa.MetaData()
 
 
-class Kind(StrEnum):
+class ContentKind(StrEnum):
     """Of a content. A batch has the kind of its contents; that of a window is QUERY."""
 
     FILES = "files"

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from tallymark.ledger import Ledger, migrations, open_ledger
-from tallymark.ledger.schema import Kind
+from tallymark.ledger.schema import ContentKind
 from tallymark.model.batch import Files, FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile
 from tallymark.model.transform import Window
 from unit.ledger.ledger_setup import PIPELINE, TABLE, Clock
@@ -99,11 +99,11 @@ def test_contents_get_their_kinds(url: str, monkeypatch: pytest.MonkeyPatch) -> 
             FRAME,
         ]
         assert kinds(ledger) == {
-            FILE.path: Kind.FILES,
-            WHOLE.name: Kind.QUERY,
-            PART.name: Kind.WINDOW,
-            REPLAY.name: Kind.REPLAY,
-            FRAME.name: Kind.FRAME,
+            FILE.path: ContentKind.FILES,
+            WHOLE.name: ContentKind.QUERY,
+            PART.name: ContentKind.WINDOW,
+            REPLAY.name: ContentKind.REPLAY,
+            FRAME.name: ContentKind.FRAME,
         }
         ledger.check()
 
