@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tallymark.errors import TallymarkError as TallymarkError
     from tallymark.library import merge as merge
     from tallymark.library import plan as plan
+    from tallymark.model.cancellation import Cancellation as Cancellation
     from tallymark.model.receipt import Counts as Counts
     from tallymark.model.receipt import Receipt as Receipt
     from tallymark.project import Project as Project
@@ -20,10 +21,11 @@ _HOMES = {
     "merge": "tallymark.library",
     "plan": "tallymark.library",
     "TallymarkError": "tallymark.errors",
+    "Cancellation": "tallymark.model.cancellation",
     "Counts": "tallymark.model.receipt",
     "Receipt": "tallymark.model.receipt",
 }
-__all__ = ["Counts", "Project", "Receipt", "TallymarkError", "merge", "plan"]
+__all__ = ["Cancellation", "Counts", "Project", "Receipt", "TallymarkError", "merge", "plan"]
 
 
 def __getattr__(name: str) -> object:

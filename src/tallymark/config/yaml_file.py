@@ -7,14 +7,13 @@ twice is noticed, and a file that is built to explode (aliases of aliases) is st
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tallymark.config.problem import KeyPath, Problem, key_text
@@ -137,10 +136,10 @@ def read_text(
 
 def _compose(text: str, document: Document, origin: Position, path: KeyPath = ()) -> Node | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)
-            node: Node | None = YAML(typ="safe", pure=True).compose(text)
-            return node
+        yaml = YAML(typ="safe", pure=True)
+        yaml.composer.warn_double_anchors = False  # a filter of warnings would be one of the whole process
+        node: Node | None = yaml.compose(text)
+        return node
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         lines = text.splitlines()

@@ -22,7 +22,7 @@ from tallymark.flow.transform.backfill import refuse_rerun
 from tallymark.ledger import Ledger
 from tallymark.model.batch import code_hash
 from tallymark.model.cancellation import Cancellation
-from tallymark.model.report import Event
+from tallymark.model.report import Event, Step
 from tallymark.model.transform import Rerun
 from tallymark.spark import Sessions
 from tallymark.templates import References
@@ -76,7 +76,9 @@ def pipeline_job(
         ledger=ledger,
         run_id=run_id,
         holder=holder_name(),
-        start_spark=sessions.isolated,
+        start_spark=lambda: sessions.isolated(
+            lambda text: on_event(Event("", Step.SPARK, text, run_id=run_id))
+        ),
         open_destination=destination.open,
         quarantine_root=project.quarantine_root,
         clock=clock,

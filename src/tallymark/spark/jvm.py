@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,6 +38,48 @@ class RunningJvm:
     def stop(self, patience_seconds: float = 30) -> None:
         self.session.stop()
         close_gateway(patience_seconds)
+
+
+class SharedJvm:
+    """The JVM that projects of this process share. PySpark keeps one for each process, so this is counted for
+    the whole process too: a project that closes must not stop a Spark that another one still uses."""
+
+    _changing = threading.Lock()  # one thread starts Spark, also if several projects ask at once
+    _current: SharedJvm | None = None
+
+    def __init__(self, running: RunningJvm, launched_for: tuple[SparkConfig, tuple[SparkNeeds, ...]]):
+        self.running = running
+        self.launched_for = launched_for
+        self._users = 0
+
+    def leave(self) -> None:
+        with SharedJvm._changing:
+            self._users -= 1
+            if self._users == 0 and SharedJvm._current is self:
+                SharedJvm._current = None
+                self.running.stop()
+
+
+def join_or_start(
+    config: SparkConfig, needs: Sequence[SparkNeeds], home: Path, tell: Callable[[str], None]
+) -> tuple[SparkSession, SharedJvm | None]:
+    """The Spark of this process, started if none runs. None for a Spark that the user started: it is not ours
+    to stop."""
+    wanted = (config, tuple(needs))
+    with SharedJvm._changing:
+        session, shared = running_session(), SharedJvm._current
+        if session is None:
+            shared = SharedJvm._current = SharedJvm(start(config, needs, home, tell), wanted)
+            session = shared.running.session
+        elif shared is None or shared.running.session.sparkContext is not session.sparkContext:
+            return session, None
+        elif shared.launched_for != wanted:
+            tell(
+                "Spark already runs in this process and keeps the settings that it was started with; "
+                "of the settings of this project, only those of spark.sql apply"
+            )
+        shared._users += 1
+        return session, shared
 
 
 def running_session() -> SparkSession | None:

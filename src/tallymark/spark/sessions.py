@@ -28,9 +28,9 @@ from tallymark.spark.launch_settings import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from tallymark.spark.jvm import RunningJvm
+    from tallymark.spark.jvm import SharedJvm
 
 _SEPARATOR = "\x1f"  # between settings: a character that none of them has
 _DEFAULT_STORE = "spark.hadoop.fs.defaultFS"  # where a path without a scheme is
@@ -39,12 +39,14 @@ _RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
 _CONNECT_PORT = 15002
 _PROBE_SECONDS = 10
 _UNFINALIZED = "UnfinalizedSession"
+_PLAN_MODE = "formatted"
 
 
 class Sessions:
     """One Spark for a project. Nothing starts, and no PySpark is imported, before a session is asked for.
 
-    A Spark that already runs in this process is used and never stopped: a process can hold one only.
+    A process can hold one embedded Spark only. If the user started it, it is used and never stopped. If
+    another project did, both share it, and the last one stops it.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Sessions:
         self._tell = on_progress or (lambda _: None)
         self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
         self._root: SparkSession | None = None
-        self._jvm: RunningJvm | None = None
+        self._jvm: SharedJvm | None = None
         self._is_callers = False
         self._opened: weakref.WeakSet[SparkSession] = weakref.WeakSet()  # on a Connect server, by us
 
@@ -86,11 +88,12 @@ class Sessions:
         elsewhere = any(os.environ.get(name) for name in _CONFIGURED_ELSEWHERE)
         return is_local(self._config.master) and _DEFAULT_STORE not in self._user and not elsewhere
 
-    def isolated(self) -> SparkSession:
-        """A new session that shares no settings and no temporary views with any other."""
+    def isolated(self, on_progress: Callable[[str], None] | None = None) -> SparkSession:
+        """A new session that shares no settings and no temporary views with any other. The caller that Spark
+        starts for gets the progress of the start."""
         with self._lock:
             if self._root is None or _is_stopped(self._root):
-                self._root = self._start()
+                self._root = self._start(on_progress or self._tell)
             root = self._root
         _refuse_unmet(self._needs, root)
         session = self._beside(root)
@@ -113,7 +116,7 @@ class Sessions:
             while self._opened:
                 self._opened.pop().stop()
             if self._jvm is not None:
-                self._jvm.stop()
+                self._jvm.leave()
             if not self._is_callers:
                 self._root = self._jvm = None
 
@@ -130,22 +133,20 @@ class Sessions:
             atexit.register(self.stop)
         self._opened.add(session)
 
-    def _start(self) -> SparkSession:
+    def _start(self, tell: Callable[[str], None]) -> SparkSession:
         if self._is_callers:
             raise RuntimeUnavailable(
                 "the Spark session that Tallymark was given has been stopped",
                 hint="pass a running session, or none: then Tallymark starts its own",
             )
         if is_connect(self._config.master):
-            return self._start_connect()
+            return self._start_connect(tell)
         from tallymark.spark import jvm
 
-        if running := jvm.running_session():
-            return running
-        self._jvm = jvm.start(self._config, self._needs, self._home, self._tell)
-        return self._jvm.session
+        session, self._jvm = jvm.join_or_start(self._config, self._needs, self._home, tell)
+        return session
 
-    def _start_connect(self) -> SparkSession:
+    def _start_connect(self, tell: Callable[[str], None]) -> SparkSession:
         from tallymark.spark.jvm import running_session
 
         if running_session():
@@ -154,9 +155,9 @@ class Sessions:
                 "which a Connect session would break",
                 hint="use Spark Connect in a process of its own, or stop the other session first",
             )
-        self._tell(f"connecting to {_without_token(self._config.master)}")
+        tell(f"connecting to {_without_token(self._config.master)}")
         if ignored := [key for key in self._user if not key.startswith(_RUNTIME_PREFIXES)]:
-            self._tell(f"spark.conf: {', '.join(ignored)} belong to the server and are ignored")
+            tell(f"spark.conf: {', '.join(ignored)} belong to the server and are ignored")
         session = _connect(self._config.master)
         self._open_until_stop(session)
         return session
@@ -192,6 +193,14 @@ def shares_files(session: SparkSession) -> bool:
         return False
     hadoop = cast(Any, session.sparkContext)._jsc.hadoopConfiguration()
     return str(hadoop.get("fs.defaultFS")).startswith("file:")
+
+
+def plan_text(frame: DataFrame) -> str:
+    """What `explain` prints. It prints to the stdout of the whole process, so it cannot be used for this."""
+    if is_connect_session(frame.sparkSession):
+        return str(cast(Any, frame)._explain_string(mode=_PLAN_MODE)).strip()
+    java = cast(Any, frame.sparkSession)._jvm.org.apache.spark.sql.api.python.PythonSQLUtils
+    return str(java.explainString(cast(Any, frame)._jdf.queryExecution(), _PLAN_MODE)).strip()
 
 
 def _refuse_unmet(needs: Sequence[SparkNeeds], session: SparkSession) -> None:

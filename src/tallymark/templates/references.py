@@ -8,6 +8,7 @@ A pipeline.sql names its inputs by `ref('…')` and `landing_zone('…')`. A pip
 from __future__ import annotations
 
 import ast
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tallymark.templates.vocabulary import InputHelper, constant_name
 
 ENTRY = "transform"
 RESULT = "result"
+_WARNINGS = threading.Lock()  # filters of warnings are those of the process: one thread at a time
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def python_references(template: Template) -> References:
 
 def _parsed(template: Template) -> ast.Module:
     try:
-        with warnings.catch_warnings():
+        with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as "\\d" in a string: shown when it runs
             return ast.parse(template.text, filename=template.file)
     except SyntaxError as error:

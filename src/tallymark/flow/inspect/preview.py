@@ -1,10 +1,9 @@
-"""`preview`: what the source of a pipeline gives now, before anything is checked or merged."""
+"""`preview`: the rows that the source of a pipeline has now, before anything is checked or merged."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
@@ -16,12 +15,13 @@ from tallymark.flow.transform.query import transformed
 from tallymark.model.batch import Batch, Files, Pin, SourceFile
 from tallymark.model.report import Preview, PreviewColumn, PreviewInput
 from tallymark.sources.new_files import order_files
+from tallymark.spark.sessions import plan_text
 
 _FILES_SHOWN = 20
 
 
 def preview_pipeline(job: Job, rows: int) -> Preview:
-    """A transform is asked with its inputs as they are now, files are read that wait or were loaded last."""
+    """A transform runs on its inputs as they are now. Waiting files are read, or else loaded ones."""
     query = job.task.query
     with ExitStack() as inputs:
         if query is None:
@@ -46,15 +46,8 @@ def _preview(
             PreviewColumn(field.name, field.dataType.simpleString()) for field in frame.schema.fields
         ),
         rows=first,
-        spark_plan=_spark_plan(frame),
+        spark_plan=plan_text(frame),
     )
-
-
-def _spark_plan(frame: DataFrame) -> str:
-    """Spark only prints it."""
-    with redirect_stdout(io.StringIO()) as printed:
-        frame.explain("formatted")
-    return printed.getvalue().strip()
 
 
 def _some_files(job: Job) -> list[SourceFile]:
@@ -70,7 +63,7 @@ def _some_files(job: Job) -> list[SourceFile]:
     files = order_files(found.files or loaded, job.task.order)[:_FILES_SHOWN]
     if not files:
         raise SourceError(
-            f"{job.task.pipeline}: there are no files to look at",
+            f"{job.task.pipeline}: there are no files to preview",
             hint="put some where `source.files` points to",
         )
     return files
