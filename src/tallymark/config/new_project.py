@@ -12,6 +12,7 @@ from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_file import ColumnConfig, Format
 from tallymark.config.pipeline_folders import PIPELINE_FILE, PIPELINES_FOLDER, PROJECT_FILE, name_fault
 from tallymark.config.problem import closest
+from tallymark.destinations.registry import DEFAULT
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 
@@ -27,7 +28,7 @@ name: {{name}}
 #   master: local[*]                        # spark://…, yarn, k8s://…, or sc://host:15002
 #   conf: {{{{spark.driver.memory: 4g}}}}
 destinations:
-  lake: {{{{type: delta, path: warehouse}}}}    # table silver.orders lives in warehouse/silver/orders
+  lake: {{{{type: {DEFAULT.name}, path: warehouse}}}}    # table silver.orders is in warehouse/silver/orders
 # defaults: {{{{destination: lake, strict: false}}}}
 """
 
