@@ -124,12 +124,23 @@ def plan(
         return explain_batch(job, batch, 0, samples)
 
 
-def _sessions(source: DataFrame | str | Path, spark: SparkSession | None) -> Sessions:
+def _sessions(
+    source: DataFrame | str | Path, spark: SparkSession | None, destination: Target | None
+) -> Sessions:
     if isinstance(source, str | Path):
         theirs = spark or SparkSession.getActiveSession()
     else:
         theirs = spark or source.sparkSession
-    return _embedded() if theirs is None else Sessions.of(theirs, registry.spark_needs())
+    if theirs is None:
+        return _embedded()
+    match destination:
+        case None:
+            needs = registry.spark_needs()
+        case NamedDestination():
+            needs = registry.spark_needs([destination.config])
+        case _:
+            needs = registry.spark_needs([registry.parse_options(destination)])
+    return Sessions.of(theirs, needs)
 
 
 @cache
@@ -241,7 +252,7 @@ def _job(
     destination: Target | None,
 ) -> Iterator[Job]:
     task = _task(source, target, options, in_folder=destination is None)
-    sessions = _sessions(source, spark)
+    sessions = _sessions(source, spark, destination)
     with (
         tempfile.TemporaryDirectory(prefix="tallymark-") as folder,
         _shared(source) as shared,

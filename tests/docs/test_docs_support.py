@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from conformance.enrolled import DESTINATIONS
 from tallymark.destinations.declaration import Gap, every_strategy
 from tallymark.destinations.registry import BUILT_IN, NOT_YET, support_table, with_support
 from tallymark.model.settings import Strategy
@@ -45,6 +46,10 @@ def test_every_kind_is_declared_consistently() -> None:
         assert get_args(kind.options.model_fields["type"].annotation) == (name,)
         if kind.driver is not None:
             assert any(kind.driver.module in requirement for requirement in extras[kind.driver.extra])
+
+
+def test_every_kind_is_in_the_conformance_suite() -> None:
+    assert {name for name, entry in DESTINATIONS.items() if not entry.differs_in} == set(BUILT_IN)
 
 
 def test_the_readme_tells_the_same() -> None:

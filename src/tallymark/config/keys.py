@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 
 from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.config.problem import KeyPath, key_text, listed
-from tallymark.config.project_file import ProjectConfig
+from tallymark.config.project_file import ProjectConfig, installed_model
 
 ANY_NAME = "<name>"  # a key that the user chooses
 ANY_ITEM = 0  # an item of a list
@@ -178,8 +178,12 @@ _FILES: dict[str, tuple[type[BaseModel], str, str]] = {
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """JSON Schema (draft 2020-12) of both files, by file name."""
-    return {name: _schema(name, *facts) for name, facts in _FILES.items()}
+    """JSON Schema (draft 2020-12) of both files, by file name, with every kind of destination that is
+    installed."""
+    return {
+        name: _schema(name, installed_model() if model is ProjectConfig else model, title, description)
+        for name, (model, title, description) in _FILES.items()
+    }
 
 
 def schema_text(schema: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import tallymark as tm
 from database_rows import sqlite_rows
+from tallymark.config.keys import PROJECT_SCHEMA, schemas
 from tallymark.config.project_file import ProjectConfig, installed_model
 from tallymark.destinations import registry
 from tallymark.errors import ConfigError, TallymarkError, Unsupported
@@ -171,8 +172,7 @@ def test_options_are_checked_by_the_kinds_own_model(install: Install, shop: Path
 def test_editors_know_installed_kinds(install: Install) -> None:
     assert installed_model() is ProjectConfig
     install(TOY)
-    definitions = installed_model().model_json_schema()["$defs"]
-    assert "ToyOptions" in definitions
+    assert "ToyOptions" in schemas()[PROJECT_SCHEMA]["$defs"]
     assert "ToyOptions" not in ProjectConfig.model_json_schema()["$defs"]
 
 
