@@ -14,7 +14,7 @@ from pathlib import Path
 from deliveries import DAYS, deliver
 
 from tallymark.cli import output, screen
-from tallymark.cli.blocks import Answer, Line, Tone
+from tallymark.cli.screen import Answer, Line, Tone
 from tallymark.model.report import Outcome, RunReport
 from tallymark.project import Project
 

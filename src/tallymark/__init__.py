@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from tallymark.errors import TallymarkError as TallymarkError
     from tallymark.library import merge as merge
     from tallymark.library import plan as plan
-    from tallymark.model.cancellation import Cancellation as Cancellation
     from tallymark.model.receipt import Counts as Counts
     from tallymark.model.receipt import Receipt as Receipt
+    from tallymark.model.report import Cancellation as Cancellation
     from tallymark.project import Project as Project
 
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ _HOMES = {
     "merge": "tallymark.library",
     "plan": "tallymark.library",
     "TallymarkError": "tallymark.errors",
-    "Cancellation": "tallymark.model.cancellation",
+    "Cancellation": "tallymark.model.report",
     "Counts": "tallymark.model.receipt",
     "Receipt": "tallymark.model.receipt",
 }

@@ -35,10 +35,10 @@ from tallymark.flow.replay import replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
-from tallymark.model.cancellation import Cancellation
 from tallymark.model.graph import Graph, GraphNode, PipelineLineage
 from tallymark.model.report import (
     BatchRecord,
+    Cancellation,
     EffectiveSetting,
     Event,
     Finding,

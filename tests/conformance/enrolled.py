@@ -15,8 +15,7 @@ from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
 from oracle import Row
 from tallymark.destinations.contract import Destination
-from tallymark.destinations.delta.destination import DeltaDestination
-from tallymark.destinations.delta.table import DeltaTable
+from tallymark.destinations.delta.table import DeltaDestination, DeltaTable
 from tallymark.destinations.duckdb.engine import DuckDbEngine
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine

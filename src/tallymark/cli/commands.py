@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,10 +29,13 @@ from tallymark.cli.arguments import (
     common_options,
     load_options,
 )
-from tallymark.cli.blocks import Answer
+from tallymark.cli.screen import Answer
+from tallymark.errors import ConfigError
+from tallymark.model.report import QuarantinedRow
 
 if TYPE_CHECKING:
     from tallymark.project import Project
+
 
 SHOWN_ROWS = 100
 EXPORTED_ROWS = 1_000_000
@@ -204,7 +211,7 @@ def schema(
 ) -> Answer:
     """Print the JSON Schemas of the configuration files, for editors."""
     from tallymark import project as front_door
-    from tallymark.cli.exports import write_text
+    from tallymark.cli.commands import write_text
     from tallymark.config.keys import schema_text
 
     schemas = front_door.schemas()
@@ -239,7 +246,7 @@ def show_quarantine(
     ] = None,
 ) -> Answer:
     """Show bad rows: file, row, column, reason, content."""
-    from tallymark.cli.exports import check_export, export_rows
+    from tallymark.cli.commands import check_export, export_rows
 
     if export:
         check_export(export)
@@ -268,3 +275,43 @@ def drop_quarantine(
     """Delete bad rows for good."""
     with open_project(context) as project:
         return output.dropped(pipeline, batch, project.quarantine_drop(pipeline, batch, row_id or None))
+
+
+EXPORT_ENDINGS = (".csv", ".ndjson", ".jsonl")
+
+
+def write_text(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path}: {error.strerror or error}", hint="choose a path that you can write to"
+        ) from error
+    return path
+
+
+def check_export(path: Path) -> None:
+    """Called before any row is read: a wrong file name must not cost the user a wait."""
+    if path.suffix not in EXPORT_ENDINGS:
+        found = f"unknown file ending {path.suffix}" if path.suffix else "the file has no ending"
+        raise ConfigError(
+            f"--export {path}: {found}, so the format is not clear",
+            hint=f"use one of {', '.join(EXPORT_ENDINGS)}",
+        )
+
+
+def export_rows(path: Path, rows: Sequence[QuarantinedRow]) -> Path:
+    return write_text(path, _as_csv(rows) if path.suffix == ".csv" else _as_ndjson(rows))
+
+
+def _as_csv(rows: Sequence[QuarantinedRow]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [field.name for field in fields(QuarantinedRow)])
+    writer.writeheader()
+    writer.writerows({**asdict(row), "quarantined_at": row.quarantined_at.isoformat()} for row in rows)
+    return buffer.getvalue()
+
+
+def _as_ndjson(rows: Sequence[QuarantinedRow]) -> str:
+    return "".join(json.dumps(asdict(row), default=str) + "\n" for row in rows)

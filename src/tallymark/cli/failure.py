@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, WRONG_USE, Answer, Block, Line, Tone
+from tallymark.cli.screen import INTERRUPTED, LOAD_FAILED, WRONG_USE, Answer, Block, Line, Tone
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.model.report import Failure
 

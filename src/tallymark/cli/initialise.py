@@ -11,7 +11,7 @@ import typer
 
 from tallymark.cli import output
 from tallymark.cli.arguments import common_options
-from tallymark.cli.blocks import Answer
+from tallymark.cli.screen import Answer
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 

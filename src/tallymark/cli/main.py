@@ -14,8 +14,8 @@ from typer.main import get_command
 from tallymark import __version__
 from tallymark.cli import failure, progress, screen
 from tallymark.cli.arguments import command_name, has_flag, hoist, project_folder
-from tallymark.cli.blocks import INTERRUPTED, LOAD_FAILED, Answer
 from tallymark.cli.commands import app
+from tallymark.cli.screen import INTERRUPTED, LOAD_FAILED, Answer
 from tallymark.errors import TallymarkError
 
 

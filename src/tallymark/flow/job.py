@@ -23,9 +23,8 @@ from tallymark.destinations.contract import Destination, TableLocator, TargetTab
 from tallymark.errors import Unsupported
 from tallymark.flow.select import NamedDestination
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.cancellation import Cancellation
 from tallymark.model.receipt import Receipt
-from tallymark.model.report import Event, Step
+from tallymark.model.report import Cancellation, Event, Step
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
 from tallymark.model.transform import ONLY_NEW, Rerun
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch

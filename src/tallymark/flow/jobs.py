@@ -21,8 +21,7 @@ from tallymark.flow.transform.archive import refuse_remote_files
 from tallymark.flow.transform.backfill import refuse_rerun
 from tallymark.ledger import Ledger
 from tallymark.model.batch import code_hash
-from tallymark.model.cancellation import Cancellation
-from tallymark.model.report import Event, Step
+from tallymark.model.report import Cancellation, Event, Step
 from tallymark.model.transform import Rerun
 from tallymark.spark import Sessions
 from tallymark.templates import References

@@ -47,7 +47,8 @@ from tallymark.model.table import (
 from tallymark.sources.debezium import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.new_files import recheck
-from tallymark.sources.read_files import CORRUPT, SourceFrame, read_files, unreadable_from
+from tallymark.sources.read_failures import unreadable_from
+from tallymark.sources.read_files import CORRUPT, SourceFrame, read_files
 from tallymark.spark.temporary_settings import planned_for
 from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history

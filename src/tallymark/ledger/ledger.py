@@ -12,9 +12,8 @@ from typing import TypeVar
 from tallymark.errors import LedgerError
 from tallymark.ledger import batches, leases, reading, runs
 from tallymark.ledger import contents as records
-from tallymark.ledger.address import Address, parse_address
 from tallymark.ledger.contents import Registration, WaitingContent
-from tallymark.ledger.database import Database, OneTransaction, Tx, utc_now
+from tallymark.ledger.database import Address, Database, OneTransaction, Tx, parse_address, utc_now
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.migrations import migrate, version
 from tallymark.ledger.reading import PipelineSummary

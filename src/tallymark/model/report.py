@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
+from tallymark.errors import Cancelled
 from tallymark.model.gate import GateResult
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.table import is_provenance
@@ -417,3 +419,23 @@ class RunRecord:
     finished_at: datetime | None
     outcomes: dict[str, Outcome | None]  # by pipeline; None until the run ends
     batches: tuple[BatchRecord, ...] = ()  # whose last attempt was in this run; only of a single run
+
+
+@dataclass(frozen=True)
+class Cancellation:
+    """Give it to a call, and `cancel` it from any thread. The work stops between two steps of its flow, never
+    in a commit: batches that are committed stay committed, nothing is half-written."""
+
+    _requested: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+
+    def cancel(self) -> None:
+        self._requested.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._requested.is_set()
+
+    def check(self) -> None:
+        """Raises Cancelled after `cancel`."""
+        if self.is_set:
+            raise Cancelled

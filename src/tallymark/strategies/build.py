@@ -29,7 +29,7 @@ from tallymark.model.plan import (
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.cdc import has_truncate, merge_changes
-from tallymark.strategies.columns import written_columns
+from tallymark.strategies.columns import compared, in_table, resolved, written_columns
 from tallymark.strategies.keyed import (
     ALLOWED,
     TABLE_ROW,
@@ -38,7 +38,6 @@ from tallymark.strategies.keyed import (
     merge_by_key,
 )
 from tallymark.strategies.scd2 import history_columns, history_of, keeps_history, merge_versions
-from tallymark.strategies.sql import compared, in_table, resolved
 
 # Strategies for which two files in one batch give another result than one batch after the other.
 _ONE_FILE_PER_BATCH = frozenset(

@@ -30,8 +30,7 @@ from tallymark.model.plan import (
 )
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation
 from tallymark.model.table import Column, TableShape, find_column, is_provenance
-from tallymark.strategies.keyed import duplicates_of
-from tallymark.strategies.sql import (
+from tallymark.strategies.columns import (
     comparable,
     compared,
     differs,
@@ -47,6 +46,7 @@ from tallymark.strategies.sql import (
     same_key,
     text,
 )
+from tallymark.strategies.keyed import duplicates_of
 
 _STALE, _RANK, _RESETS, _PRESENT = '"_tm_stale"', '"_tm_rank"', '"_tm_resets"', '"_tm_present"'
 _CUT = '"_tm_cut"'

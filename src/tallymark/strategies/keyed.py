@@ -22,7 +22,7 @@ from tallymark.model.plan import (
 )
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, Strategy
 from tallymark.model.table import Column, TableShape, find_column, is_provenance
-from tallymark.strategies.sql import (
+from tallymark.strategies.columns import (
     any_differs,
     comparable,
     compared,

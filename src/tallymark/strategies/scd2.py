@@ -38,8 +38,7 @@ from tallymark.model.plan import (
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Strategy
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.cdc import equal_sequences, has_truncate, is_kind, tombstones_of
-from tallymark.strategies.keyed import declared_order, duplicates_of, tied_rows
-from tallymark.strategies.sql import (
+from tallymark.strategies.columns import (
     any_differs,
     compared,
     differs,
@@ -52,6 +51,7 @@ from tallymark.strategies.sql import (
     resolved,
     same_key,
 )
+from tallymark.strategies.keyed import declared_order, duplicates_of, tied_rows
 
 _T, _END, _CLOSES, _RANK = '"_tm_t"', '"_tm_end"', '"_tm_closes"', '"_tm_rank"'
 _SOURCE, _BASE, _REPEATS = '"_tm_source"', '"_tm_base"', '"_tm_repeats"'

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
+from enum import StrEnum
 from functools import total_ordering
 
-from tallymark.config.problem import Problem, config_error
+from tallymark.config.pipeline_folders import name_fault
+from tallymark.config.problem import Problem, closest, config_error
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 
@@ -123,3 +126,147 @@ class TemplateFault(Exception):
 
 def template_error(file: str, line: int, message: str, suggestion: str = "") -> ConfigError:
     return config_error([Problem(file, line, 0, "", message, suggestion)])
+
+
+_ZONE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ZONE_RULE = "use letters, digits, _, - and . in names of folders, with / between them"
+MOST_LOOPS = 100_000  # that all ranges of a template may count, in total
+
+
+class InputHelper(StrEnum):
+    """The functions of a template that name an input."""
+
+    REF = "ref"
+    LANDING_ZONE = "landing_zone"
+
+
+def constant_name(
+    helper: InputHelper, arguments: Sequence[object], has_others: bool = False
+) -> tuple[str, tuple[str, str] | None]:
+    """The one constant name of a call, or what is wrong with it."""
+    if len(arguments) != 1 or has_others:
+        return "", (f"{helper} takes one name", f"write {helper}('…')")
+    (name,) = arguments
+    if not isinstance(name, str):
+        hint = "the inputs of a pipeline must be known before it runs: put the if around the call"
+        return "", (f"{helper} takes a name in quotes, not an expression", hint)
+    fault = _fault_of(helper, name)
+    return name, (fault, "") if fault else None
+
+
+def _fault_of(helper: InputHelper, name: str) -> str:
+    """Why this cannot be such a name; empty if it can."""
+    match helper:
+        case InputHelper.REF:
+            fault = name_fault(name.split("."))
+            return f"{name!r} cannot be the name of a pipeline: {fault}" if fault else ""
+        case InputHelper.LANDING_ZONE:
+            return "" if _is_zone(name) else f"{name!r} cannot be the name of a landing zone: {_ZONE_RULE}"
+
+
+def _is_zone(name: str) -> bool:
+    """A folder whose name begins with `_` or `.` is hidden, `_archive` among them."""
+    return all(_ZONE_PART.fullmatch(part) and ".." not in part for part in name.split("/"))
+
+
+QUESTIONS = {f"is_{strategy}": strategy for strategy in Strategy}
+NAMES = frozenset(
+    {*InputHelper, *QUESTIONS, "this", "table_exists", "run_started_at", "watermark_value", "var", "range"}
+)
+# What is not set before the first load, and how a template asks for it.
+GUARDS = {
+    "watermark_value": "there is none before the first load; guard it with {% if is_incremental() %}",
+    "this": "the table does not exist before the first load; guard it with {% if table_exists %}",
+}
+
+
+@dataclass
+class Vocabulary:
+    """Records which inputs the template asks for, and their relations. One for each rendering."""
+
+    context: Context
+    refs: dict[str, str] = field(default_factory=dict)  # each name is resolved once
+    zones: dict[str, str] = field(default_factory=dict)
+    counted: int = 0
+
+    def names(self) -> dict[str, object]:
+        context = self.context
+        names: dict[str, object] = {
+            InputHelper.REF.value: self.ref,
+            InputHelper.LANDING_ZONE.value: self.landing_zone,
+            "table_exists": context.table_exists,
+            "run_started_at": context.run_started_at,
+            "var": self.var,
+            "range": self.range,
+        }
+        if context.table_exists:
+            names["this"] = SqlText(context.this)
+        if context.watermark is not None:
+            names["watermark_value"] = context.watermark
+        return names | {name: self._question(strategy) for name, strategy in QUESTIONS.items()}
+
+    def relations(self) -> list[str]:
+        """Everything that the query may read."""
+        own = [self.context.this] if self.context.table_exists else []
+        return [*self.refs.values(), *self.zones.values(), *own]
+
+    def ref(self, *names: object) -> SqlText:
+        name = _checked(InputHelper.REF, names)
+        if name not in self.refs:
+            self.refs[name] = self.context.refs(name)
+        return SqlText(self.refs[name])
+
+    def landing_zone(self, *names: object) -> SqlText:
+        name = _checked(InputHelper.LANDING_ZONE, names)
+        if name not in self.zones:
+            self.zones[name] = self.context.zones(name)
+        return SqlText(self.zones[name])
+
+    def var(self, *arguments: object) -> object:
+        name, *default = arguments or (None,)
+        if not isinstance(name, str) or len(default) > 1:
+            raise TemplateFault(
+                "var takes a name in quotes and an optional default", "write var('name', default)"
+            )
+        if name in self.context.variables:
+            return self.context.variables[name]
+        if default:
+            return default[0]
+        meant = closest(name, self.context.variables)
+        hint = f"did you mean {meant}?" if meant else f"set it under vars, or write var('{name}', default)"
+        raise TemplateFault(f"there is no variable {name}", hint)
+
+    def range(self, *limits: int) -> range:
+        numbers = range(*limits)
+        try:
+            self.counted += len(numbers)
+        except OverflowError:
+            self.counted = MOST_LOOPS + 1
+        if self.counted > MOST_LOOPS:
+            raise TemplateFault(
+                f"the ranges of a template count to more than {MOST_LOOPS} in total", "count in SQL"
+            )
+        return numbers
+
+    def _question(self, strategy: Strategy) -> Callable[..., bool]:
+        def answer(*arguments: object) -> bool:
+            if arguments:
+                raise TemplateFault(f"is_{strategy} takes no arguments", f"write is_{strategy}()")
+            return self.context.is_strategy(strategy)
+
+        return answer
+
+
+def _checked(helper: InputHelper, names: tuple[object, ...]) -> str:
+    name, fault = constant_name(helper, names)
+    if fault is not None:
+        raise TemplateFault(*fault)
+    return name
+
+
+def unknown_name(name: str, others: Iterable[str] = ()) -> tuple[str, str]:
+    """Message and suggestion for a name that templates do not have."""
+    if name in GUARDS:
+        return f"{name} is not set", GUARDS[name]
+    meant = closest(name, [*NAMES, *others])
+    return f"there is no {name} in templates", f"did you mean {meant}?" if meant else ""

@@ -17,9 +17,8 @@ from jinja2 import TemplateSyntaxError, nodes
 
 from tallymark.config.problem import Problem, closest, config_error
 from tallymark.errors import ConfigError
-from tallymark.templates.context import Template, template_error
+from tallymark.templates.context import NAMES, InputHelper, Template, template_error, unknown_name
 from tallymark.templates.sandbox import FILTERS, TESTS, new_sandbox, refused_statement
-from tallymark.templates.vocabulary import NAMES, InputHelper, unknown_name
 
 CODE_NAME = "<template>"  # of the compiled code, by which a traceback shows its lines
 LINE_MARK = "\x00"  # not allowed in a template, so it is never part of the output

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from jinja2 import nodes
 
 from tallymark.config.problem import Problem, config_error
-from tallymark.templates.context import Template, template_error
+from tallymark.templates.context import InputHelper, Template, constant_name, template_error
 from tallymark.templates.parsing import compiled, constant_value, parse
-from tallymark.templates.vocabulary import InputHelper, constant_name
 
 ENTRY = "transform"
 RESULT = "result"

@@ -23,17 +23,19 @@ from tallymark.config.problem import Problem, config_error
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.model.settings import Strategy
 from tallymark.templates.context import (
+    NAMES,
     Context,
     Piece,
     Rendered,
     Template,
     TemplateFault,
     Value,
+    Vocabulary,
     template_error,
+    unknown_name,
 )
 from tallymark.templates.parsing import CODE_NAME, LINE_MARK, SANDBOX, compiled, parse
 from tallymark.templates.query_check import checked
-from tallymark.templates.vocabulary import NAMES, Vocabulary, unknown_name
 
 LONGEST_QUERY = 4 * 1024 * 1024
 QUALITY_NAMES = frozenset({"this", "var", "run_started_at"})

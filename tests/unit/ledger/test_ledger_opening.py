@@ -21,7 +21,7 @@ from alembic.script import ScriptDirectory
 
 from tallymark.errors import LedgerError
 from tallymark.ledger import Ledger, migrations, open_ledger
-from tallymark.ledger.address import parse_address
+from tallymark.ledger.database import parse_address
 from tallymark.ledger.schema import HEAD, VERSION_TABLE, metadata
 from unit.ledger.ledger_setup import PIPELINE, PROCESSES, TABLE, file
 

@@ -13,8 +13,8 @@ from tallymark.config.load_project import load_project
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 from tallymark.templates import Context, Template, TypedValue, references, render
+from tallymark.templates.context import NAMES
 from tallymark.templates.sandbox import FILTERS
-from tallymark.templates.vocabulary import NAMES
 
 REFERENCE = Path(__file__).parents[3] / "docs/reference"
 PAGE = (REFERENCE / "templates.md").read_text(encoding="utf-8")

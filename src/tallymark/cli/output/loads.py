@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Grid, Line, Tone
 from tallymark.cli.failure import failure_blocks
 from tallymark.cli.output import wording
+from tallymark.cli.screen import ALL_GOOD, LOAD_FAILED, Answer, Block, Grid, Line, Tone
 from tallymark.model.report import Failure, Outcome, PipelineReport, RunReport
 
 ALWAYS_SHOWN = ("inserted", "updated")

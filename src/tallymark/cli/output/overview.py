@@ -8,8 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import assert_never
 
-from tallymark.cli.blocks import LOAD_FAILED, WRONG_USE, Answer, Block, Code, Grid, Line, Tone
 from tallymark.cli.output import wording
+from tallymark.cli.screen import LOAD_FAILED, WRONG_USE, Answer, Block, Code, Grid, Line, Tone
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.model.graph import (
     ALL_COLUMNS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tallymark.cli.blocks import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Grid, Line, Tone
 from tallymark.cli.failure import failure_blocks
 from tallymark.cli.output import wording
+from tallymark.cli.screen import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Grid, Line, Tone
 from tallymark.errors import GateFailed, GuardTripped
 from tallymark.model.gate import GateResult
 from tallymark.model.report import BadRow, Failure, PlanReport, Preview, RowSample

@@ -21,8 +21,8 @@ from tallymark.spark.launch_settings import SparkNeeds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tallymark.destinations.delta.destination import DeltaDestination
     from tallymark.destinations.delta.location import DeltaLocator
+    from tallymark.destinations.delta.table import DeltaDestination
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 _TABLE_INSTEAD = "set materialized: table, or a destination that is a database"
@@ -85,7 +85,7 @@ class DeltaDestinationConfig(DestinationOptions):
 def _open(
     options: DeltaDestinationConfig, spark: Callable[[], SparkSession], resolve: Resolve
 ) -> DeltaDestination:
-    from tallymark.destinations.delta.destination import DeltaDestination
+    from tallymark.destinations.delta.table import DeltaDestination
 
     root = _root(options, resolve)
     return DeltaDestination(spark, root=root, catalog=options.catalog, properties=options.properties)
@@ -93,7 +93,7 @@ def _open(
 
 def _open_target(target: str, spark: Callable[[], SparkSession]) -> DeltaDestination:
     """`silver.orders` is a table of the session's catalog; anything with a slash is a folder or URL."""
-    from tallymark.destinations.delta.destination import DeltaDestination
+    from tallymark.destinations.delta.table import DeltaDestination
 
     return DeltaDestination(spark) if "/" in target else DeltaDestination(spark, catalog="spark_catalog")
 

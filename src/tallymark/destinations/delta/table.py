@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,14 +17,15 @@ from tallymark.destinations.contract import (
     PreparedLoad,
     SparkRows,
     TableMarkers,
+    Views,
     WriteMethod,
     rolled_back,
 )
-from tallymark.destinations.delta import write
-from tallymark.destinations.delta.location import DeltaLocation
+from tallymark.destinations.delta import CAPABILITIES, write
+from tallymark.destinations.delta.location import DeltaLocation, DeltaLocator
 from tallymark.destinations.delta.log import DeltaHistory, FileCommits, SparkCommits, is_large, settings_at
 from tallymark.destinations.delta.read import DeltaInput, FileLog, SparkLog
-from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad
+from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad, write_error
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.home import Folder, refuse_foreign_files
 from tallymark.destinations.lakehouse.labels import Labelled, labelled
@@ -36,6 +37,7 @@ from tallymark.errors import DestinationError, NotATable, TallymarkError, Unsupp
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Merge, Plan
 from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.sql_text import quoted
 from tallymark.model.table import Column, TableShape
 from tallymark.spark.failures import condition, reason
 from tallymark.spark.frames import no_rows
@@ -374,3 +376,44 @@ def refuse_changes_to_append_only(plan: Plan, counts: Counts) -> None:
             "changed or removed",
             hint=f"use append_only or insert, or ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}')",
         )
+
+
+# Deletion vectors cut a small merge into a large table to about a third (docs/adr/0005).
+DEFAULT_PROPERTIES = {"delta.enableDeletionVectors": "true"}
+
+
+class DeltaDestination:
+    capabilities = CAPABILITIES
+    views: Views | None = None
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        *,
+        root: str | None = None,
+        catalog: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ):
+        """With neither `root` nor `catalog`, a table's name is its folder or URL."""
+        self._start_spark = spark
+        self._locator = DeltaLocator(root, catalog)
+        self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | dict(properties or {})
+
+    def table(self, name: str) -> DeltaTable:
+        return DeltaTable(self._start_spark, self._locator.at(name))
+
+    def column_type(self, spark_type: str) -> str:
+        return spark_type
+
+    def check(self) -> None:
+        """Writes a probe table of its own and touches no other."""
+        spark, root = self._start_spark(), self._locator.root
+        if root is None:
+            catalog = self._locator.catalog or "spark_catalog"
+            spark.sql(f"SHOW SCHEMAS IN {quoted(catalog)}").collect()
+            return
+        probe = f"{root.rstrip('/')}/_tallymark/probe"
+        try:
+            spark.range(1).write.format("delta").mode("overwrite").save(probe)
+        except Exception as error:
+            raise write_error(probe, error) from error

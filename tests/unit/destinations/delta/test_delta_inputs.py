@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.delta.table import DeltaDestination
 from tallymark.errors import DestinationError
 
 

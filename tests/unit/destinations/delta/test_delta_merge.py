@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from tallymark.destinations.contract import Commit, PreparedLoad, SparkRows
-from tallymark.destinations.delta.destination import DeltaDestination
+from tallymark.destinations.delta.table import DeltaDestination
 from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
 from tallymark.model.marker import Marker
 from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, ReplaceTable, Shape, Tombstones

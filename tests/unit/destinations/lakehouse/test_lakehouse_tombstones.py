@@ -26,7 +26,7 @@ from tallymark.model.plan import Tombstones
 from tallymark.model.receipt import Counts
 from tallymark.model.table import Column
 from tallymark.spark.frames import local_frame
-from tallymark.strategies.sql import parse
+from tallymark.strategies.columns import parse
 
 AS_OF = datetime(2026, 11, 1, 10, 15, 0, 123456, tzinfo=UTC)
 Rows = list[tuple[Any, ...]]
