@@ -214,7 +214,7 @@ def test_a_plan_shows_the_statement_and_writes_nothing(shop: ViewShop) -> None:
     assert planned.sql.startswith('CREATE VIEW "gold.big" AS') and '"silver.orders"' in planned.sql
     assert not shop.has("gold.big") and not shop.has("_tallymark_fence")
     text = "\n".join(getattr(block, "text", "") for block in shown([planned], with_sql=False).blocks)
-    assert "→ view gold.big (the load creates it)" in text and planned.sql in text and "rows" not in text
+    assert "→ view gold.big (created by the load)" in text and planned.sql in text and "rows" not in text
     shop.load("gold.big")
     assert shop.planned().empty and shop.planned().is_view
     shop.write(BIG.replace("amount >", "amount > 100 +"))
