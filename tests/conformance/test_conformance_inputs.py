@@ -118,7 +118,7 @@ def test_a_table_is_read_at_its_version_with_every_type(
 
 
 def test_a_version_that_never_was_is_refused(bench: Bench, spark: SparkSession) -> None:
-    with pytest.raises(InputMoved, match="no such table") as caught:
+    with pytest.raises(InputMoved, match="no longer exists") as caught:
         rows_read(bench, "1-0123456789ab", spark)
     assert caught.value.facts["found"] is None
     settings = MergeSettings(Strategy.APPEND_ONLY)
