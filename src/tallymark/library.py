@@ -33,7 +33,7 @@ from tallymark.destinations.contract import Destination
 from tallymark.errors import ConfigError, Fenced, SourceError
 from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
 from tallymark.flow.discover import discover
-from tallymark.flow.job import Job, Task
+from tallymark.flow.job import Connections, Job, RunContext, Task
 from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
 from tallymark.flow.select import NamedDestination
@@ -120,7 +120,7 @@ def plan(
         if job.frame is None:
             return explain_pipeline(job, samples)
         rows = FrameRows.of(uuid4().hex)
-        batch = Batch("plan", job.task.pipeline, job.table_key, rows, 0, job.clock())
+        batch = Batch("plan", job.task.pipeline, job.table_key, rows, 0, job.now())
         return explain_batch(job, batch, 0, samples)
 
 
@@ -258,18 +258,19 @@ def _job(
         _shared(source) as shared,
         temporary_ledger() as ledger,
     ):
-        yield Job(
-            task=task,
-            ledger=ledger,
-            run_id=ledger.start_run("library", "merge", host="", pid=0),
-            holder="library",
+        connections = Connections(
+            table=task.table,
             start_spark=sessions.isolated,
             open_destination=lambda session: _destination(task.table, session, destination),
             quarantine_root=f"{folder}/quarantine",
+        )
+        run = RunContext(
+            id=ledger.start_run("library", "merge", host="", pid=0),
+            holder="library",
             clock=lambda: datetime.now(UTC),
             on_event=lambda event: None,
-            frame=shared,
         )
+        yield Job(task, ledger, connections, run, frame=shared)
 
 
 def _destination(table: str, spark: Callable[[], SparkSession], chosen: Target | None = None) -> Destination:

@@ -27,11 +27,9 @@ from tallymark.config.new_project import scaffold_project
 from tallymark.errors import ConfigError, LedgerError
 from tallymark.flow.inspect.lineage import trace_columns
 from tallymark.flow.inspect.validate import checked_graph, examine
-from tallymark.flow.job import Job
-from tallymark.flow.jobs import LoadOptions, pipeline_job
-from tallymark.flow.lease import process_lives
-from tallymark.flow.recover import recover_pipeline
-from tallymark.flow.replay import replay_pipeline
+from tallymark.flow.job import Job, LoadOptions, RunContext, pipeline_job
+from tallymark.flow.lease import holder_name, process_lives
+from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_in_order, run_pipeline
 from tallymark.flow.select import NamedDestination, named_destination, select_pipelines
 from tallymark.ledger import Ledger, open_ledger, reading_ledger
@@ -365,16 +363,15 @@ class Project:
         cancellation: Cancellation | None,
         options: LoadOptions,
     ) -> list[Job]:
+        tell, stop = _to_each(self._on_event, on_event), cancellation or Cancellation()
+        run = RunContext(run_id, holder_name(), _now, tell, stop)
         return [
             pipeline_job(
                 current.project,
                 pipeline,
                 ledger=ledger,
                 sessions=current.sessions,
-                run_id=run_id,
-                clock=_now,
-                on_event=_to_each(self._on_event, on_event),
-                cancellation=cancellation,
+                run=run,
                 options=options,
             )
             for pipeline in select_pipelines(current.project, names)

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from crash.scenarios import Scenario
 from crash.seams import Hook, Point, watched_job, watched_spark
 from tallymark.config.load_project import load_project
-from tallymark.flow.job import Job
-from tallymark.flow.jobs import pipeline_job
+from tallymark.flow.job import Job, RunContext, pipeline_job
+from tallymark.flow.lease import holder_name
 from tallymark.flow.run import run_pipeline
 from tallymark.flow.select import select_pipelines
 from tallymark.ledger import open_ledger
@@ -46,14 +46,13 @@ class Loads:
         [pipeline] = select_pipelines(project, [])
         watches_spark = spark_too and hook is not unwatched
         with open_ledger(self.scenario.ledger_url, clock=lambda: self._now() + moment) as ledger:
+            run_id = ledger.start_run(project.name, "run", host="crash", pid=0)
             job = pipeline_job(
                 project,
                 pipeline,
                 ledger=ledger,
                 sessions=self.sessions,
-                run_id=ledger.start_run(project.name, "run", host="crash", pid=0),
-                clock=self._now,
-                on_event=lambda event: None,
+                run=RunContext(run_id, holder_name(), self._now, lambda event: None),
                 options={},
             )
             with watched_spark(hook) if watches_spark else nullcontext():

@@ -144,13 +144,16 @@ def watched_job(job: Job, hook: Hook) -> Job:
 
     def on_event(event: Event) -> None:
         hook(Point(f"event.{event.step}", BEFORE))
-        job.on_event(event)
+        job.run.on_event(event)
 
+    opens = job.connections.open_destination
     return replace(
         job,
         ledger=Watched(job.ledger, "ledger", hook),  # type: ignore[arg-type]
-        open_destination=lambda spark: watched_destination(job.open_destination(spark), hook),
-        on_event=on_event,
+        connections=replace(
+            job.connections, open_destination=lambda spark: watched_destination(opens(spark), hook)
+        ),
+        run=replace(job.run, on_event=on_event),
     )
 
 

@@ -42,7 +42,8 @@ from crash.seams import (
 from shared_spark import Door, Jvm
 from tallymark.config.load_project import load_project
 from tallymark.destinations.registry import spark_needs
-from tallymark.flow.jobs import pipeline_job
+from tallymark.flow.job import RunContext, pipeline_job
+from tallymark.flow.lease import holder_name
 from tallymark.flow.run import run_pipeline, run_side_by_side
 from tallymark.flow.select import select_pipelines
 from tallymark.ledger import open_ledger
@@ -205,6 +206,7 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
 
     ledger = open_ledger(project.ledger_url)
     run_id = ledger.start_run(project.name, "run", host="crash", pid=os.getpid())
+    run = RunContext(run_id, holder_name(), lambda: datetime.now(UTC), lambda event: None)
     jobs = [
         watched_job(
             pipeline_job(
@@ -212,9 +214,7 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
                 pipeline,
                 ledger=ledger,
                 sessions=_Lazily(isolated),  # type: ignore[arg-type]
-                run_id=run_id,
-                clock=lambda: datetime.now(UTC),
-                on_event=lambda event: None,
+                run=run,
                 options={},
             ),
             hook,

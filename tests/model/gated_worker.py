@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from tallymark.errors import CommitUnknown, DestinationError, LedgerError
-from tallymark.model.report import PipelineReport
+from tallymark.model.report import Cancellation, PipelineReport
 
 _STUCK_SECONDS = 60
 
@@ -36,6 +36,7 @@ class Worker:
         self.passed: list[str] = []
         self.dead = False
         self.report: PipelineReport | None = None
+        self.cancellation = Cancellation()
         self._order = Order.GO
         self._go = threading.Semaphore(0)
         self._arrived = threading.Semaphore(0)

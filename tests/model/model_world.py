@@ -27,14 +27,14 @@ from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, Ledger
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module
 from tallymark.flow.claim import Claim, planned_batch
-from tallymark.flow.job import Job, Task
+from tallymark.flow.job import Connections, Job, RunContext, Task
 from tallymark.flow.lease import LEASE_SECONDS
 from tallymark.flow.recover import recover_pipeline
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.schema import metadata
 from tallymark.model.batch import Batch
-from tallymark.model.report import Outcome, PipelineReport
+from tallymark.model.report import Event, Outcome, PipelineReport
 from tallymark.model.settings import MergeSettings, Strategy
 
 STATE, LOG = "state", "log"  # merged by key, in order; appended to, in any order
@@ -80,6 +80,7 @@ class World:
         self.restored = dict.fromkeys(self.tables, 0)
         self._granted: dict[tuple[int, str], tuple[int, str]] = {}  # ledger and table: last fence, its holder
         self._found_broken: list[str] = []
+        self.events: list[Event] = []
         self._handed_out: dict[str, list[Batch]] = {}  # worker → its batches
         self._patched = pytest.MonkeyPatch()
         self._patched.setattr(load_module, "prepared_batch", prepared_in_memory)
@@ -134,7 +135,7 @@ class World:
         watcher = Worker("plan", pipeline)
         job = self._job(watcher, len(self.ledgers) - 1)
         ungated = MemoryDestination(self.tables, lambda: self.now, 0, lambda name, call: call())
-        looking = replace(job, ledger=self.ledger, run_id="", open_destination=lambda _: cast(Any, ungated))
+        looking = replace(job, ledger=self.ledger, connections=_connections(pipeline, ungated))
         records = self._recorded()
         batch, _ = planned_batch(looking)
         if self._recorded() != records:
@@ -347,23 +348,23 @@ class World:
             root=self._folder,
         )
         destination = MemoryDestination(self.tables, lambda: self.now, number, worker.destination_gate)
-        job = Job(
-            task=task,
-            ledger=cast(Ledger, GatedLedger(ledger, self._watched(worker, number))),
-            run_id=ledger.start_run("model", "run", host="here", pid=1),
-            holder=worker.name,
-            start_spark=_no_spark,
-            open_destination=lambda _: cast(Any, destination),
-            quarantine_root="",
-            clock=lambda: self.now,
-            on_event=lambda _: None,
+        run_id = ledger.start_run("model", "run", host="here", pid=1)
+        return Job(
+            task,
+            cast(Ledger, GatedLedger(ledger, self._watched(worker, number))),
+            _connections(pipeline, destination),
+            RunContext(run_id, worker.name, lambda: self.now, self.events.append, worker.cancellation),
         )
-        vars(job)["quarantine"] = SimpleNamespace(write=lambda batch, checked: None)
-        return job
 
 
 def _essence(batch: Batch | None) -> object:
     return None if batch is None else (batch.names, batch.content_hashes, batch.sequence, batch.attempt)
+
+
+def _connections(table: str, destination: MemoryDestination) -> Connections:
+    made = Connections(table, _no_spark, lambda _: cast(Any, destination), quarantine_root="")
+    vars(made)["quarantine"] = SimpleNamespace(write=lambda batch, checked: None)
+    return made
 
 
 def _no_spark() -> Any:

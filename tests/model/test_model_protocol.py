@@ -70,6 +70,11 @@ class TakenForDead:
 
 
 @dataclass(frozen=True)
+class RunIsCancelled:
+    worker: int
+
+
+@dataclass(frozen=True)
 class ClockJumps:
     seconds: float
 
@@ -111,6 +116,7 @@ woken = st.builds(GoOn, workers, st.sampled_from([Order.GO, *Order]), st.none() 
 rare = (
     st.builds(Recover, pipelines)
     | st.builds(TakenForDead, workers)
+    | st.builds(RunIsCancelled, workers)
     | st.builds(
         ClockJumps, st.sampled_from([1, 0.5 * LEASE_SECONDS, -0.5 * LEASE_SECONDS, -5 * LEASE_SECONDS])
     )
@@ -148,6 +154,8 @@ class Protocol(RuleBasedStateMachine):
                     worker.run_until(gate)
             case TakenForDead(number) if self.live:
                 world.believed_dead.add(self.worker(number).name)
+            case RunIsCancelled(number) if self.live:
+                self.worker(number).cancellation.cancel()
             case ClockJumps(seconds):
                 world.pass_time(seconds)
             case SomebodyElseWrites(table):

@@ -9,7 +9,7 @@ import pytest
 from model.gated_worker import Order
 from model.model_world import LOG, STATE, Broken, World
 from tallymark.flow.recover import recover_pipeline
-from tallymark.model.report import Outcome
+from tallymark.model.report import Outcome, Step
 
 
 @pytest.fixture
@@ -242,3 +242,64 @@ def test_an_old_listing_hides_no_file_from_those_who_know_more(world: World) -> 
     sleeper.step()
     other.finish()
     world.recover_and_run_to_the_end()
+
+
+def cancelled(world: World, gate: str) -> tuple[Outcome, int]:
+    """Three files, so two batches; cancelled while the first one waits at the gate."""
+    for _ in range(3):
+        world.land()
+    worker = world.start(STATE)
+    worker.run_until(gate)
+    worker.cancellation.cancel()
+    report = worker.finish()
+    assert report is not None
+    assert [failure.code for failure in report.failures] == ["TM800"]
+    return report.outcome, len(report.receipts)
+
+
+@pytest.mark.parametrize("gate", ["register", "acquire_lease", "markers", "create_batch", "shape"])
+def test_a_run_that_is_cancelled_before_its_commit_writes_nothing(world: World, gate: str) -> None:
+    assert cancelled(world, gate) == (Outcome.CANCELLED, 0)
+    assert applied(world) == []
+    assert world.ledger.open_batches("memory:state") == []
+    waiting = world.ledger.waiting_contents(STATE)
+    assert [(str(entry.state), entry.attempts) for entry in waiting] == [("PENDING", 0)] * 3
+    assert len(world.load(STATE).receipts) == 2
+    world.recover_and_run_to_the_end()
+
+
+@pytest.mark.parametrize("gate", ["renew_lease", "commit", "commit_batch"])
+def test_a_commit_that_has_begun_is_recorded_before_the_run_is_cancelled(world: World, gate: str) -> None:
+    assert cancelled(world, gate) == (Outcome.CANCELLED, 1)
+    assert applied(world) == [1, 2]
+    assert world.ledger.open_batches("memory:state") == []
+    assert [receipt.total for receipt in world.load(STATE).receipts] == [1]
+    world.recover_and_run_to_the_end()
+
+
+def test_a_retry_that_is_cancelled_is_released(world: World) -> None:
+    world.land()
+    dying = world.start(STATE)
+    dying.run_until("commit")
+    dying.crash()
+    world.pass_time()
+    worker = world.start(STATE)
+    worker.run_until("shape")
+    worker.cancellation.cancel()
+    report = worker.finish()
+    assert report is not None and report.outcome is Outcome.CANCELLED
+    assert world.ledger.open_batches("memory:state") == []
+    world.recover_and_run_to_the_end()
+    assert applied(world) == [1]
+
+
+def test_events_name_their_run_and_batch(world: World) -> None:
+    for _ in range(3):
+        world.land()
+    report = world.load(STATE)
+    batches = [receipt.batch_id for receipt in report.receipts]
+    for step in (Step.APPLY, Step.RECORD, Step.REPORT):
+        assert [event.batch_id for event in world.events if event.step is step] == batches
+    assert {event.batch_id for event in world.events if event.step in (Step.DISCOVER, Step.CLAIM)} == {""}
+    assert {event.pipeline for event in world.events} == {STATE}
+    assert len({event.run_id for event in world.events if event.step is not Step.DISCOVER}) == 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 if TYPE_CHECKING:
-    from tallymark.flow.jobs import LoadOptions
+    from tallymark.flow.job import LoadOptions
 
 FLAGS = ("--json", "--verbose")
 GROUPS = ("quarantine",)  # commands with a second word

@@ -44,11 +44,14 @@ from tallymark.model.receipt import Receipt
 from tallymark.model.report import Failure, Step
 from tallymark.model.secrets import redact
 
+_BATCHED_AGAIN = Failure("TM000", "released to be batched again")
+
 
 @contextmanager
 def claim_table(job: Job) -> Iterator[Claim]:
+    job.stop_if_cancelled()
     job.tell(Step.CLAIM, f"taking the lease of {job.task.table}")
-    with held_lease(job.ledger, job.table_key, job.holder) as lease:
+    with held_lease(job.ledger, job.table_key, job.run.holder) as lease:
         yield Claim(job, lease)
 
 
@@ -145,8 +148,9 @@ class Claim:
         """What an earlier worker left open goes before anything newer."""
         if not self.retries:
             return None
+        self._job.stop_if_cancelled()
         open_batch = self.retries.pop(0)
-        return self._job.ledger.retry_batch(self._lease.lease, open_batch.id, self._job.run_id)
+        return self._job.ledger.retry_batch(self._lease.lease, open_batch.id, self._job.run.id)
 
     def next_batch(self) -> Batch | None:
         """Phase 4."""
@@ -157,12 +161,13 @@ class Claim:
         return None if choice.contents is None else self.create(choice.contents)
 
     def create(self, contents: BatchContents) -> Batch:
+        self._job.stop_if_cancelled()
         return self._job.ledger.create_batch(
             self._lease.lease,
-            self._job.run_id,
+            self._job.run.id,
             self._job.task.pipeline,
             contents,
-            as_of=self._job.clock(),
+            as_of=self._job.now(),
             sequence_above=self._table_sequence,
         )
 
@@ -192,10 +197,9 @@ class Claim:
         alone."""
         return _blamed(error) == () and len(batch.members) > 1
 
-    def release(self, batch: Batch) -> None:
+    def release(self, batch: Batch, why: Failure = _BATCHED_AGAIN) -> None:
         """Its contents wait again, and none of them has used up an attempt."""
-        nobody = Failure("TM000", "released to be batched again")
-        self._job.ledger.fail_batch(self._lease.lease, batch.id, nobody, blamed=())
+        self._job.ledger.fail_batch(self._lease.lease, batch.id, why, blamed=())
 
     def _record(self, batch: Batch, applied: Applied) -> None:
         receipt = receipt_from_marker(self._job, applied)
@@ -230,7 +234,7 @@ def planned_batch(job: Job) -> tuple[Batch | None, int]:
 
     def attempt(ledger: Ledger, lease: Lease) -> tuple[Batch | None, int]:
         run_id = ledger.start_run("", "plan", host="", pid=0)
-        trial = replace(job, ledger=ledger, run_id=run_id)
+        trial = replace(job, ledger=ledger, run=replace(job.run, id=run_id))
         found = register(trial, offer)
         if not (rolled_back or has_work(trial, found)):
             return None, 0
@@ -253,7 +257,7 @@ def has_work(job: Job, found: Discovered) -> bool:
 
 def was_rolled_back(job: Job) -> bool:
     last = job.ledger.last_receipt(job.table_key)
-    return last is not None and job.was_rolled_back(last)
+    return last is not None and job.connections.was_rolled_back(last)
 
 
 def hashes_to_settle(job: Job) -> set[str]:

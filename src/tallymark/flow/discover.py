@@ -75,7 +75,7 @@ def offered_files(job: Job, on_listed: Callable[[Sequence[str]], None] = lambda 
         job.task.root,
         known,
         lambda: job.spark,
-        now=job.clock(),
+        now=job.now(),
         watched=[entry.content.name for entry in waiting],
         on_progress=lambda done, total: job.tell(Step.DISCOVER, "hashing files", done, total),
     )
@@ -102,7 +102,7 @@ def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tup
     deferred: list[tuple[str, str]] = []
     tables: dict[str, str] = {}
     for name in query.refs:
-        version = job.open_input(name).input_version()
+        version = job.connections.input_table(name).input_version()
         if version is None:
             deferred.append((name, "its table does not exist yet"))
         else:
@@ -115,7 +115,7 @@ def pin_now(job: Job, query: Query, before: Pin | None) -> tuple[Pin | None, tup
 
 
 def _result(job: Job, pin: Pin, last: QueryResult | None) -> QueryResult:
-    requested_ns = int(job.clock().timestamp() * 1e9)
+    requested_ns = int(job.now().timestamp() * 1e9)
     if pin.refresh:  # a new content each time that it is requested
         return QueryResult.of(pin, requested_ns, after=str(requested_ns))
     if pin.window is not None:  # once for each content of the table
@@ -136,7 +136,7 @@ def _files_in(
         job.task.root,
         lambda paths: on_record,
         lambda: job.spark,
-        now=job.clock(),
+        now=job.now(),
         watched=known.keys(),
     )
     for unreadable in found.unreadable:

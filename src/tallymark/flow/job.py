@@ -1,16 +1,17 @@
-"""One pipeline's load: what to do, and the live things to do it with."""
+"""One pipeline's load: what to do, and the live things to do it with; made from a loaded project."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tallymark.checks.quality_gates import Quality
 from tallymark.config.field_types import Scalar
+from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_file import (
     BatchConfig,
     ColumnConfig,
@@ -18,16 +19,22 @@ from tallymark.config.pipeline_file import (
     QuarantineConfig,
     SourceConfig,
 )
+from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.query_files import Transform
 from tallymark.destinations.contract import Destination, TableLocator, TargetTable
-from tallymark.errors import Unsupported
-from tallymark.flow.select import NamedDestination
+from tallymark.errors import SourceError, Unsupported
+from tallymark.flow.inspect.graph import transform_references
+from tallymark.flow.select import NamedDestination, named_destination
+from tallymark.flow.transform.backfill import refuse_rerun
 from tallymark.ledger.ledger import Ledger
+from tallymark.model.batch import code_hash
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Cancellation, Event, Step
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
 from tallymark.model.transform import ONLY_NEW, Rerun
+from tallymark.spark import Sessions
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
+from tallymark.templates import References
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,28 +117,31 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Job:
-    """A task with its ledger, destination and clock. Spark is imported and started when it is first asked
-    for, so that a run with nothing new does neither."""
+class RunContext:
+    """The run that a job belongs to."""
 
-    task: Task
-    ledger: Ledger
-    run_id: str
-    holder: str
-    start_spark: Callable[[], SparkSession]
-    open_destination: Callable[[Callable[[], SparkSession]], Destination]
-    quarantine_root: str
+    id: str
+    holder: str  # of leases
     clock: Callable[[], datetime]
     on_event: Callable[[Event], None]
     cancellation: Cancellation = field(default_factory=Cancellation)
-    frame: Callable[[SparkSession], DataFrame] | None = None  # of a batch that the library was handed
-    destination_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline's table
+
+
+@dataclass(eq=False)
+class Connections:
+    """What the load of one table opens when it is first needed, each once. Spark is imported and started only
+    then, so that a run with nothing new does neither."""
+
+    table: str
+    start_spark: Callable[[], SparkSession]
+    open_destination: Callable[[Callable[[], SparkSession]], Destination]
+    quarantine_root: str
     locator: TableLocator | None = None  # without Spark; None if the destination itself needs none
-    inputs: dict[str, Destination] = field(default_factory=dict)  # opened, by the destination's name
+    table_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline
+    _inputs: dict[str, Destination] = field(default_factory=dict, init=False)  # by name
 
     @cached_property
     def spark(self) -> SparkSession:
-        self.tell(Step.SPARK, "starting Spark")
         return self.start_spark()
 
     @cached_property
@@ -140,13 +150,7 @@ class Job:
 
     @cached_property
     def target(self) -> TargetTable:
-        return self.destination.table(self.task.table)
-
-    def was_rolled_back(self, last: Receipt) -> bool:
-        """Whether the table no longer holds its last recorded load, as far as can be told without Spark."""
-        if self.locator is not None:
-            return self.locator.was_rolled_back(self.task.table, last)
-        return self.target.was_rolled_back(last)
+        return self.destination.table(self.table)
 
     @cached_property
     def quarantine(self) -> Quarantine:
@@ -156,15 +160,194 @@ class Job:
 
     @cached_property
     def table_key(self) -> str:
-        return self.target.key if self.locator is None else self.locator.key(self.task.table)
+        return self.target.key if self.locator is None else self.locator.key(self.table)
 
-    def open_input(self, pipeline: str) -> TargetTable:
-        """Another pipeline's table. Each destination is opened once."""
-        assert self.destination_of is not None  # noqa: S101  of a project
-        named, table = self.destination_of(pipeline)
-        if named.name not in self.inputs:
-            self.inputs[named.name] = named.open(lambda: self.spark)
-        return self.inputs[named.name].table(table)
+    def was_rolled_back(self, last: Receipt) -> bool:
+        """Whether the table no longer holds its last recorded load, as far as can be told without Spark."""
+        if self.locator is not None:
+            return self.locator.was_rolled_back(self.table, last)
+        return self.target.was_rolled_back(last)
+
+    def input_table(self, pipeline: str) -> TargetTable:
+        """The table of another pipeline. Each destination is opened once."""
+        named, table = self.named_input(pipeline)
+        if named.name not in self._inputs:
+            self._inputs[named.name] = named.open(lambda: self.spark)
+        return self._inputs[named.name].table(table)
+
+    def named_input(self, pipeline: str) -> tuple[NamedDestination, str]:
+        assert self.table_of is not None  # noqa: S101  only projects have transforms
+        return self.table_of(pipeline)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One load: what to do, where it is recorded, what it opens, and the run that it belongs to."""
+
+    task: Task
+    ledger: Ledger
+    connections: Connections
+    run: RunContext
+    frame: Callable[[SparkSession], DataFrame] | None = None  # rows that the library was given
+    batch_id: str = ""  # of the batch that is being loaded, for events
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.connections.spark
+
+    @property
+    def destination(self) -> Destination:
+        return self.connections.destination
+
+    @property
+    def target(self) -> TargetTable:
+        return self.connections.target
+
+    @property
+    def quarantine(self) -> Quarantine:
+        return self.connections.quarantine
+
+    @property
+    def table_key(self) -> str:
+        return self.connections.table_key
+
+    def now(self) -> datetime:
+        return self.run.clock()
+
+    def stop_if_cancelled(self) -> None:
+        """Raises Cancelled. Called between steps, never between a commit and its record."""
+        self.run.cancellation.check()
 
     def tell(self, step: Step, text: str, done: int | None = None, total: int | None = None) -> None:
-        self.on_event(Event(self.task.pipeline, step, text, done, total))
+        pipeline, run_id, batch_id = self.task.pipeline, self.run.id, self.batch_id
+        self.run.on_event(Event(pipeline, step, text, done, total, run_id, batch_id))
+
+
+class LoadOptions(TypedDict, total=False):
+    """What a command may request of its loads, beside what is declared."""
+
+    allow_deletes: bool  # more than the guard permits
+    full_refresh: bool  # compute all rows of transforms again, and replace their tables
+    since: str | date | None  # compute the rows of a window again: from here on
+    until: str | date | None  # and before this
+
+
+def pipeline_job(
+    project: LoadedProject,
+    pipeline: Pipeline,
+    *,
+    ledger: Ledger,
+    sessions: Sessions,
+    run: RunContext,
+    options: LoadOptions,
+) -> Job:
+    rerun = _rerun(options)
+    refuse_rerun(pipeline, rerun)
+    config = pipeline.config
+    destination = named_destination(project, pipeline.destination)
+    task = Task(
+        pipeline=pipeline.name,
+        table=pipeline.table,
+        settings=pipeline.settings,
+        source=config.source,
+        query=_query(project, pipeline, pipeline.transform) if pipeline.transform else None,
+        rules=tuple(config.columns),
+        envelope=config.envelope_settings(),
+        provenance=config.provenance and config.source is not None,  # rows of a query are in no file
+        limits=config.quarantine,
+        batch=config.batch,
+        max_attempts=config.retry.max_attempts,
+        root=project.root,
+        allow_deletes=options.get("allow_deletes", False),
+        rerun=rerun,
+        archive=_archives(project, pipeline),
+        quality=quality_of(project, pipeline),
+    )
+
+    def start_spark() -> SparkSession:
+        run.on_event(Event(pipeline.name, Step.SPARK, "starting Spark", run_id=run.id))
+        return sessions.isolated(lambda text: run.on_event(Event("", Step.SPARK, text, run_id=run.id)))
+
+    connections = Connections(
+        table=pipeline.table,
+        start_spark=start_spark,
+        open_destination=destination.open,
+        quarantine_root=project.quarantine_root,
+        locator=destination.locator(),
+        table_of=lambda name: _table_of(project, name),
+    )
+    return Job(task, ledger, connections, run)
+
+
+def _rerun(options: LoadOptions) -> Rerun:
+    since, until = options.get("since"), options.get("until")
+    return Rerun(
+        full_refresh=options.get("full_refresh", False),
+        since=None if since is None else str(since),
+        until=None if until is None else str(until),
+    )
+
+
+def _archives(project: LoadedProject, pipeline: Pipeline) -> bool:
+    config = pipeline.config
+    if not config.archive_landing_zones:
+        return False
+    if config.source is not None:
+        files = config.source.files
+        _refuse_remote_files([files] if isinstance(files, str) else files)
+    elif pipeline.transform is not None:
+        _refuse_remote_files([project.config.landing_zones])
+        _refuse_shared_zones(project, pipeline, transform_references(pipeline.transform))
+    return True
+
+
+def _refuse_shared_zones(project: LoadedProject, pipeline: Pipeline, found: References) -> None:
+    mine = {zone.name for zone in found.zones}
+    for other in project.pipelines.values():
+        if other.transform is None or other.name == pipeline.name:
+            continue
+        for zone in transform_references(other.transform).zones:
+            if zone.name in mine:
+                raise Unsupported(
+                    f"{pipeline.name}: archive_landing_zones would take the files of landing zone "
+                    f"{zone.name} away from {other.name}, which reads it too",
+                    hint="load the zone's files by a pipeline of their own, whose table both read",
+                )
+
+
+def _query(project: LoadedProject, pipeline: Pipeline, transform: Transform) -> Query:
+    config = pipeline.config
+    found = transform_references(transform)
+    settings = asdict(pipeline.settings) | {"columns": [rule.model_dump() for rule in config.columns]}
+    top = project.config.landing_zones.rstrip("/")
+    return Query(
+        transform=transform,
+        code=code_hash(transform.text, settings, dict(pipeline.variables)),
+        refs=tuple(dict.fromkeys(one.name for one in found.refs)),
+        zones={one.name: SourceConfig(files=f"{top}/{one.name}/*") for one in found.zones},
+        variables=pipeline.variables,
+        is_view=pipeline.is_view,
+    )
+
+
+def _table_of(project: LoadedProject, name: str) -> tuple[NamedDestination, str]:
+    pipeline = project.pipelines[name]
+    return named_destination(project, pipeline.destination), pipeline.table
+
+
+def _refuse_remote_files(globs: list[str]) -> None:
+    for glob in globs:
+        if "://" in glob:
+            raise SourceError(
+                f"source.files: {glob}: archive_landing_zones moves files of this machine only",
+                hint="remove archive_landing_zones, or move them by a rule of the storage",
+            )
+
+
+def quality_of(project: LoadedProject, pipeline: Pipeline) -> Quality:
+    return Quality(
+        rules=pipeline.config.quality,
+        tests=tuple(test for test in project.quality_tests if test.pipeline == pipeline.name),
+        variables=pipeline.variables,
+        origins=pipeline.origins,
+    )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import assert_never
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tallymark.checks.conform import Conformed, FeedRules, conform
-from tallymark.checks.split import Checked, split
-from tallymark.destinations.contract import PreparedLoad, refuse_gaps
+from tallymark.checks.split import Checked, fits_driver, split
+from tallymark.destinations.contract import ArrowRows, Incoming, PreparedLoad, SparkRows, refuse_gaps
 from tallymark.errors import (
     CheckError,
     CountsDoNotBalance,
@@ -23,11 +24,10 @@ from tallymark.errors import (
     SourceError,
     TallymarkError,
 )
-from tallymark.flow import staged
 from tallymark.flow.job import Job
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
+from tallymark.flow.transform.inputs import watermark_after
 from tallymark.flow.transform.query import transformed
-from tallymark.flow.transform.watermarks import watermark_after
 from tallymark.model.batch import Batch, Content, Files, FrameRows, QuarantinedRows, QueryResult
 from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
@@ -43,6 +43,8 @@ from tallymark.model.table import (
     SOURCE_FILE_HASH,
     Column,
     TableShape,
+    find_column,
+    is_provenance,
 )
 from tallymark.sources.debezium import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
@@ -54,6 +56,7 @@ from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history
 
 _TOO_LARGE_TO_KEEP = 1 << 20  # bytes
+ROWS_AT_ONCE = 100_000  # of rows that go from the driver into the destination
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 
@@ -69,6 +72,7 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         quality = check_gates(job, plan, prepared)
         refuse_failed(plan.table, quality)
         warnings += gate_warnings(plan.table, quality)
+        job.stop_if_cancelled()
         job.quarantine.write(batch, checked)
         recheck(batch.files_read, job.task.root, lambda: job.spark)
         ensure_lease()
@@ -105,7 +109,7 @@ def prepared_batch(
         rows = _conformed(job, batch, read_batch(job, batch, inputs), current)
         job.tell(Step.CHECK, "checking rows")
         keys = job.task.settings.unique_key
-        collect = staged.can_collect(job, batch, rows.columns)
+        collect = _can_collect(job, batch, rows.columns)
         with (
             planned_for(job.spark, size_bytes=_size(batch)),
             split(
@@ -129,7 +133,7 @@ def prepared_batch(
                 key_ranges=checked.key_ranges,
             )
             refuse_gaps(job.destination.capabilities, plan)
-            incoming = staged.incoming_rows(batch, plan, rows, checked)
+            incoming = _incoming_rows(batch, plan, rows, checked)
             with job.target.prepare(plan, incoming, for_commit=for_commit) as prepared:
                 yield checked, plan, prepared
 
@@ -345,3 +349,50 @@ def _telling_spark_errors(job: Job, batch: Batch) -> Iterator[None]:
         raise SourceError(
             f"{what}: cannot be read or planned: {first[:500]}", hint="see the Spark log for the whole error"
         ) from error
+
+
+# Rows that are on the driver already go from there into the destination, not back through Spark
+
+
+def _can_collect(job: Job, batch: Batch, columns: Iterable[Column]) -> bool:
+    """Only files: they can be read again if rows turn out to be bad, and are the same then. Only values that
+    are staged as they are: others, such as nested ones that become JSON, Spark converts."""
+    if not isinstance(batch.contents, Files) or not fits_driver(batch.contents.files):
+        return False
+    as_they_are = (_is_flat(c) and job.destination.column_type(c.type) == c.type for c in columns)
+    return job.destination.capabilities.takes_arrow and all(as_they_are)
+
+
+def _incoming_rows(batch: Batch, plan: Plan, rows: Conformed, checked: Checked) -> Incoming:
+    count = checked.total - checked.rejected
+    if checked.collected is not None and _fits(plan, rows):
+        return ArrowRows(_parts(checked.collected, batch, plan), count)
+    return SparkRows(checked.good, count)
+
+
+def _fits(plan: Plan, rows: Conformed) -> bool:
+    """A table that is already there may have other types than its rows."""
+    known = (*rows.columns, *PROVENANCE_COLUMNS)
+    found = [(column, find_column(known, column.name)) for column in plan.given]
+    return all(own is not None and own.type == column.type and _is_flat(own) for column, own in found)
+
+
+def _is_flat(column: Column) -> bool:
+    return "<" not in column.type
+
+
+def _parts(rows: pa.Table, batch: Batch, plan: Plan) -> Iterator[pa.Table]:
+    """Provenance is the same for all rows of a file, so it is added here, some rows at a time."""
+    added = [column.name.casefold() for column in plan.given if is_provenance(column.name)]
+    for start in range(0, rows.num_rows, ROWS_AT_ONCE):
+        some = rows.slice(start, ROWS_AT_ONCE)
+        for name in added:
+            some = some.append_column(name, _provenance(name, some[FILE_ORDER], batch))
+        yield some
+
+
+def _provenance(name: str, file_orders: pa.ChunkedArray, batch: Batch) -> pa.Array | pa.ChunkedArray:
+    if name == INGESTED_AT:
+        return pa.repeat(pa.scalar(batch.as_of, pa.timestamp("us", "UTC")), len(file_orders))
+    of_files = batch.content_hashes if name == SOURCE_FILE_HASH else batch.names
+    return pa.array(of_files, pa.string()).take(file_orders)

@@ -10,12 +10,11 @@ from sqlglot import exp
 
 from tallymark.checks.quality_gates import Quality, rule_gates
 from tallymark.config.load_project import LoadedProject
-from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.problem import Problem, config_error
 from tallymark.config.query_files import QualityTest
 from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import ConfigError, GateFailed
-from tallymark.flow.job import Job
+from tallymark.flow.job import Job, quality_of
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck
 from tallymark.model.plan import Plan
 from tallymark.model.report import Step
@@ -24,17 +23,8 @@ from tallymark.templates import Rendered, Template, render_quality_test
 _SHOWN = 3  # rules in the message; all are in the facts
 
 
-def quality_of(project: LoadedProject, pipeline: Pipeline) -> Quality:
-    return Quality(
-        rules=pipeline.config.quality,
-        tests=tuple(test for test in project.quality_tests if test.pipeline == pipeline.name),
-        variables=pipeline.variables,
-        origins=pipeline.origins,
-    )
-
-
 def refuse_wrong_tests(project: LoadedProject) -> None:
-    """Raises ConfigError with everything that can be said about quality tests without data."""
+    """Raises ConfigError with everything that is wrong with quality tests and shows without data."""
     problems: list[Problem] = []
     for test in project.quality_tests:
         pipeline = project.pipelines[test.pipeline]

@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tallymark.errors import (
+    Cancelled,
     CheckError,
     CommitUnknown,
     Fenced,
@@ -32,57 +33,65 @@ from tallymark.model.report import Discovery, Failure, Outcome, PipelineReport, 
 
 log = logging.getLogger(__name__)
 
-PLANS_PER_BATCH = 4  # a table that somebody else keeps changing is not fought for ever
+PLANS_PER_BATCH = 4  # a table that other writers keep changing is not retried for ever
 
 
 def run_pipeline(job: Job) -> PipelineReport:
-    tally = Tally(job)
+    progress = PipelineProgress(job)
     try:
+        job.stop_if_cancelled()
         found = discover(job)
-        tally.discovery = found.report
-        tally.tell_of_stuck_files(found)
+        progress.discovery = found.report
+        progress.report_stuck_files(found)
         if has_work(job, found) or was_rolled_back(job):
             with claim_table(job) as claim:
-                tally.recovered, tally.undone = claim.recovered, claim.undone
+                progress.recovered, progress.undone = claim.recovered, claim.undone
                 claim.settle()
-                load_all(job, claim, tally, found)
-                tally.settle_markers()
+                load_all(job, claim, progress, found)
+                progress.settle_markers()
         if job.task.archive:
-            tally.warnings += archive_committed(job)
+            progress.warnings += archive_committed(job)
     except TallymarkError as error:
-        tally.failed(error)
+        progress.failed(error)
     except Exception as error:
         log.exception("unexpected error in %s", job.task.pipeline)
-        tally.failed(TallymarkError(f"unexpected error: {error!r}", hint="please report it, with --verbose"))
-    return tally.report()
+        progress.failed(
+            TallymarkError(f"unexpected error: {error!r}", hint="please report it, with --verbose")
+        )
+    return progress.report()
 
 
-def load_all(job: Job, claim: Claim, tally: Tally, found: Discovered) -> None:
+def load_all(job: Job, claim: Claim, progress: PipelineProgress, found: Discovered) -> None:
     claim.set_aside(found.unreadable)
     while batch := claim.next_batch():
-        load_one(job, claim, tally, batch)
-    tally.held_back = claim.held_back
+        load_one(job, claim, progress, batch)
+    progress.held_back = claim.held_back
 
 
-def load_one(job: Job, claim: Claim, tally: Tally, batch: Batch) -> bool:
-    """Whether the batch was committed."""
+def load_one(job: Job, claim: Claim, progress: PipelineProgress, batch: Batch) -> bool:
+    """Returns whether the batch was committed."""
+    job = replace(job, batch_id=batch.id)
     try:
         receipt = load_planning_again(job, claim, batch)
     except (CommitUnknown, Fenced, LedgerError):
         raise  # not settled here: the batch stays open, and whoever claims next asks its marker
+    except Cancelled as cancelled:  # before the commit: its contents wait for the next run
+        claim.release(batch, failure_of(cancelled))
+        raise
     except TallymarkError as error:
         if not claim.isolates(batch, error):
-            tally.failed(_naming_its_file(job, batch, error))
+            progress.failed(_naming_its_file(job, batch, error))
         claim.fail(batch, error)
         return False
     job.tell(Step.RECORD, f"recording batch {batch.id}")
     claim.commit(batch, receipt)
-    tally.loaded(receipt)
+    job.tell(Step.REPORT, f"batch {batch.id} committed")
+    progress.loaded(receipt)
     return True
 
 
 def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> TallymarkError:
-    """Checks, plans and tables see rows, not files; with one file in the batch it is clear which it was."""
+    """Checks, plans and tables see rows, not files; in a batch of one file it is clear which one it was."""
     query = job.task.query
     path = batch.names[0] if query is None else query.transform.file
     of_rows = isinstance(error, CheckError | PlanError | RowsRefused)
@@ -93,8 +102,10 @@ def _naming_its_file(job: Job, batch: Batch, error: TallymarkError) -> Tallymark
 
 
 def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
-    """A commit that came in between plan and apply makes the plan stale, so it is made again."""
-    from tallymark.flow.load import load_batch  # and with it Spark, which a run with nothing new needs not
+    """A foreign commit between plan and apply makes the plan stale, so it is made again."""
+    from tallymark.flow.load import (
+        load_batch,
+    )  # and with it Spark, which a run with nothing new does not need
 
     load = make_view if job.task.is_view else load_batch
     for attempt in range(1, PLANS_PER_BATCH + 1):
@@ -107,8 +118,8 @@ def load_planning_again(job: Job, claim: Claim, batch: Batch) -> Receipt:
 
 
 @dataclass
-class Tally:
-    """What happened so far; becomes the report."""
+class PipelineProgress:
+    """What has happened so far in one pipeline; becomes its report."""
 
     job: Job
     discovery: Discovery = field(default_factory=Discovery)
@@ -120,15 +131,15 @@ class Tally:
     warnings: list[str] = field(default_factory=list)
     held_back: tuple[str, ...] = ()
     busy: bool = False
+    cancelled: bool = False
     started: float = field(default_factory=time.monotonic)
 
     def loaded(self, receipt: Receipt) -> None:
         self.receipts.append(receipt)
         self.warnings.extend(w for w in receipt.warnings if w not in self.warnings)
-        self.job.tell(Step.REPORT, f"batch {receipt.batch_id} committed")
 
-    def tell_of_stuck_files(self, found: Discovered) -> None:
-        """A pipeline that waits for somebody stays red until they come."""
+    def report_stuck_files(self, found: Discovered) -> None:
+        """Files that are out of retries fail every run until they are repaired."""
         for unreadable in found.unreadable:
             self.failed(unreadable)
         task = self.job.task
@@ -137,25 +148,25 @@ class Tally:
         if stuck:
             self.failed(
                 SourceError(
-                    f"{len(stuck)} files failed {task.max_attempts} times and are left alone, first "
+                    f"{len(stuck)} files failed {task.max_attempts} times and are not retried, first "
                     f"{stuck[0].content.name}: {stuck[0].error}",
                     hint=f"after repair: `tallymark requeue {task.pipeline}`",
                 )
             )
 
     def failed(self, error: TallymarkError) -> None:
-        if isinstance(error, LeaseHeld):
-            self.busy = True
+        self.busy |= isinstance(error, LeaseHeld)
+        self.cancelled |= isinstance(error, Cancelled)
         self.failures.append(failure_of(error))
 
     def settle_markers(self) -> None:
-        """Copying markers is not part of the promise: what is not copied now is healed by the next run."""
+        """Markers that are not copied now are copied by the next run: no load depends on it."""
         if not (self.receipts or self.recovered):
             return
         try:
             self.job.target.settle()
         except Exception as error:
-            self.warnings.append(f"markers were not copied yet, the next run will: {error}")
+            self.warnings.append(f"markers were not copied; the next run copies them: {error}")
 
     def report(self) -> PipelineReport:
         return PipelineReport(
@@ -174,6 +185,8 @@ class Tally:
         )
 
     def _outcome(self) -> Outcome:
+        if self.cancelled:
+            return Outcome.CANCELLED
         if self.busy:
             return Outcome.BUSY
         if self.failures:

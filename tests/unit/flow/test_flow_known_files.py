@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.config.pipeline_file import SourceConfig
 from tallymark.flow.discover import discover
-from tallymark.flow.job import Job, Task
+from tallymark.flow.job import Connections, Job, RunContext, Task
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.database import CHUNK
@@ -72,18 +72,9 @@ def job(tmp_path: Path, ledger: Ledger) -> Job:
         SourceConfig(files="landing/*/*.csv"),
         root=tmp_path,
     )
-    return Job(
-        task=task,
-        ledger=ledger,
-        run_id=ledger.start_run("shop", "run", host="", pid=1),
-        holder="test",
-        start_spark=no_spark,
-        open_destination=lambda spark: no_spark(),
-        quarantine_root="",
-        clock=lambda: MOMENT,
-        on_event=lambda event: None,
-        locator=NoPlace(),
-    )
+    connections = Connections("orders", no_spark, lambda spark: no_spark(), "", locator=NoPlace())
+    run_id = ledger.start_run("shop", "run", host="", pid=1)
+    return Job(task, ledger, connections, RunContext(run_id, "test", lambda: MOMENT, lambda event: None))
 
 
 def land(root: Path, numbers: range) -> None:

@@ -44,7 +44,7 @@ def _answer(result: object, reports: Sequence[PipelineReport], took: str = "") -
 
 def first_failure(reports: Iterable[PipelineReport]) -> Failure:
     for report in reports:
-        if report.outcome is Outcome.FAILED and report.failures:
+        if report.outcome in (Outcome.FAILED, Outcome.CANCELLED) and report.failures:
             return report.failures[0]
     return Failure("TM000", "a pipeline failed without a reason")
 

@@ -30,7 +30,7 @@ def preview_pipeline(job: Job, rows: int) -> Preview:
             frame = source.frame.selectExpr(*(f"`{c.name.replace('`', '``')}`" for c in source.columns))
             return _preview(job, frame, [(file.path, file.content_hash[:12]) for file in files], rows)
         pin = _pin(job, query)
-        result = transformed(job, query, pin, job.clock(), inputs)
+        result = transformed(job, query, pin, job.now(), inputs)
         return _preview(job, result.frame, _versions(pin), rows, result.sql)
 
 
@@ -91,5 +91,5 @@ def _batch(job: Job, files: Sequence[SourceFile]) -> Batch:
         table_key=job.table_key,
         contents=Files(tuple(files)),
         sequence=0,
-        as_of=job.clock(),
+        as_of=job.now(),
     )

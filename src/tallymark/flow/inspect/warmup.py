@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from tallymark.config.load_project import LoadedProject, load_project
 from tallymark.config.pipeline_folders import PROJECT_FILE
 from tallymark.errors import RuntimeUnavailable
-from tallymark.flow.jobs import pipeline_job
+from tallymark.flow.job import RunContext, pipeline_job
+from tallymark.flow.lease import holder_name
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.model.report import PipelineReport
@@ -60,9 +61,7 @@ def _run_all(project: LoadedProject, ledger: Ledger, sessions: Sessions) -> list
                 pipeline,
                 ledger=ledger,
                 sessions=sessions,
-                run_id=run_id,
-                clock=lambda: datetime.now(UTC),
-                on_event=lambda event: None,
+                run=RunContext(run_id, holder_name(), lambda: datetime.now(UTC), lambda event: None),
                 options={},
             )
         )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallymark.errors import SourceError
 from tallymark.flow.job import Job
 from tallymark.model.batch import SourceFile
 from tallymark.model.report import Step
@@ -50,15 +49,6 @@ def _committed_files(job: Job) -> list[SourceFile]:
         return job.ledger.committed_files(job.task.pipeline, table_key=job.table_key)
     results = job.ledger.results(job.table_key)
     return [file for result in results for file in result.pin.files]
-
-
-def refuse_remote_files(globs: list[str]) -> None:
-    for glob in globs:
-        if "://" in glob:
-            raise SourceError(
-                f"source.files: {glob}: archive_landing_zones moves files of this machine only",
-                hint="remove archive_landing_zones, or move them by a rule of the storage",
-            )
 
 
 def _archived(file: SourceFile) -> bool:

@@ -1,4 +1,4 @@
-"""The inputs of a transform as Spark reads them: in the versions of the pin, for as long as a load lasts."""
+"""The inputs of a transform, as Spark reads them in the versions of its pin; and its watermark."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tallymark.checks.split import Checked
 from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Query
-from tallymark.model.batch import Pin
+from tallymark.model.batch import Batch, Pin, QueryResult
 from tallymark.model.plan import TECHNICAL_COLUMNS
+from tallymark.model.sql_text import quoted
 from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
+from tallymark.model.transform import Watermark
 from tallymark.sources.read_files import CORRUPT, read_files
 
 _NOT_FOR_QUERIES = {*TECHNICAL_COLUMNS, CORRUPT, *(column.name for column in PROVENANCE_COLUMNS)}
@@ -32,7 +35,7 @@ class Inputs:
     def table(self, name: str) -> DataFrame:
         if name not in self.pin.tables:
             raise _undeclared("ref", name)
-        table, version = self.job.open_input(name), self.pin.tables[name]
+        table, version = self.job.connections.input_table(name), self.pin.tables[name]
         return self._once(f"ref {name}", lambda: table.read(version, self.job.spark))
 
     def zone(self, name: str) -> DataFrame:
@@ -71,3 +74,27 @@ def _undeclared(asked: str, name: str) -> ConfigError:
         f"{asked}({name!r}) was asked for, but is not among the inputs that the file names",
         hint=f"call {asked} with a name in quotes, so that it is known before anything runs",
     )
+
+
+def watermark_after(job: Job, batch: Batch, checked: Checked) -> Watermark | None:
+    """The highest value of the watermark column that the table has taken in with this batch. Kept for
+    transforms, whose queries go on from it."""
+    name = job.task.settings.watermark_column
+    if name is None or not isinstance(batch.contents, QueryResult):
+        return None
+    pin = batch.contents.pin
+    rows = checked.good
+    last = job.ledger.last_receipt(job.table_key)
+    before = last.watermark if last is not None and not pin.refresh else None
+    if pin.window is not None:  # what lies between it and the rest is still to come
+        return before
+    column = next((f for f in rows.schema.fields if f.name.casefold() == name.casefold()), None)
+    if column is None:
+        return before
+    highest = rows.agg(F.max(rows[quoted(column.name)]).cast("string")).collect()[0][0]
+    if highest is None:
+        return before
+    after = Watermark(highest, column.dataType.simpleString())
+    if before is not None and before.type == after.type and before.value > after.value:  # type: ignore[operator]
+        return before
+    return after

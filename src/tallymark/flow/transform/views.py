@@ -89,6 +89,7 @@ def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], Non
     """In the place of `load_batch`."""
     started = time.monotonic()
     plan = _plan_of(job, batch)
+    job.stop_if_cancelled()
     ensure_lease()
     job.tell(Step.APPLY, "making the view")
     commit = _views(job).make(plan, Marker.of(batch, fence, job.task.strategy, Counts()))
@@ -148,8 +149,7 @@ def _view_query(job: Job, query: Query) -> ViewQuery:
         variables=query.variables,
     )
     rendered = render(Template(query.transform.file, query.transform.text), context)
-    assert job.destination_of is not None  # noqa: S101  of a project
-    tables = {relations[name]: job.destination_of(name)[1] for name in rendered.refs}
+    tables = {relations[name]: job.connections.named_input(name)[1] for name in rendered.refs}
     return ViewQuery(rendered.sql, tables, query.transform.file)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.checks import split
-from tallymark.flow import staged
+from tallymark.flow import load
 from unit.flow.shop import ORDERS, DatabaseShop, csv
 
 
@@ -41,7 +41,7 @@ def test_a_small_batch_is_not_kept_in_spark(shop: DatabaseShop, persisted: list[
 
 def test_every_row_says_which_file_it_is_from(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the rows of one file are in several parts."""
-    monkeypatch.setattr(staged, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(load, "ROWS_AT_ONCE", 2)
     shop.drop("orders/1.csv", csv("1,new,1.00", "2,new,2.00", "3,,3.00"))
     shop.drop("orders/2.csv", csv("3,sent,", "4,new,4.00"))
     shop.load()
