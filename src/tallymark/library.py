@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tallymark.config.combinations import faults
 from tallymark.config.pipeline_file import BatchConfig, PipelineConfig, QuarantineConfig
-from tallymark.config.problem import key_text
+from tallymark.config.yaml_file import key_text
 from tallymark.destinations import registry
 from tallymark.destinations.contract import Destination
 from tallymark.errors import ConfigError, Fenced, SourceError

@@ -14,9 +14,8 @@ from conformance.enrolled import Subject
 from driver_rows import prepare, struct
 from oracle import Oracle, Row
 from tallymark.destinations.contract import Commit, Destination, PreparedLoad, TargetTable
-from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan

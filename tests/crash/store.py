@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
 from oracle import Row
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 from tallymark.model.table import SOURCE_FILE
 
 SQLITE_FILE, DUCKDB_FILE = "shop.db", "shop.duckdb"

@@ -31,7 +31,7 @@ from tallymark.destinations.warehouse.engine import literal
 from tallymark.destinations.warehouse.markers import APPLIED, MarkerTables
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 from tallymark.model.report import PipelineReport
 from tallymark.spark import Sessions
 

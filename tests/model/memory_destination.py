@@ -19,9 +19,8 @@ from tallymark.destinations.contract import Commit, TableMarkers, rolled_back
 from tallymark.errors import Fenced, TableMoved, UnreadableFile
 from tallymark.flow.job import Job
 from tallymark.model.batch import Batch
-from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import Plan
-from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.receipt import Applied, Counts, Marker, Receipt
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column, TableShape
 from tallymark.strategies.build import build_plan

@@ -17,8 +17,19 @@ from dataclasses import dataclass
 
 from pyspark.sql import types as t
 
-from tallymark.model.sql_text import literal, named, options, quoted
-from tallymark.model.types import ArrayOf, MapOf, Primitive, SparkType, StructOf, Unparsed, parse_type
+from tallymark.model.types import (
+    ArrayOf,
+    MapOf,
+    Primitive,
+    SparkType,
+    StructOf,
+    Unparsed,
+    literal,
+    named,
+    options,
+    parse_type,
+    quoted,
+)
 
 Sql = str  # an expression of Spark SQL
 

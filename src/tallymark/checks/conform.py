@@ -30,8 +30,8 @@ from tallymark.config.pipeline_file import ColumnConfig
 from tallymark.errors import CheckError, ConfigError, TypeConflict
 from tallymark.model.plan import TECHNICAL_COLUMNS
 from tallymark.model.settings import MergeSettings, Operation, Strategy
-from tallymark.model.sql_text import literal, literals, named, options, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, TableShape, is_provenance
+from tallymark.model.types import literal, literals, named, options, quoted
 
 CORRUPT = "_tm_corrupt"  # raw text of a record that its reader could not parse
 POSITION = "_tm_position"  # of a replayed row in the file from which it first came

@@ -9,14 +9,21 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from tallymark.config.field_types import Scalar
-from tallymark.config.problem import KeyPath, Problem, config_error, did_you_mean, key_text, listed
 from tallymark.config.quality_section import QualityConfig, RangeConfig, key_name
 from tallymark.config.query_files import QualityTest
-from tallymark.config.yaml_file import Position
+from tallymark.config.yaml_file import (
+    KeyPath,
+    Position,
+    Problem,
+    config_error,
+    did_you_mean,
+    key_text,
+    listed,
+)
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, MOMENT, Check, Gate, MeasureCheck, QueryCheck, RowCheck, Severity
 from tallymark.model.plan import ORDERED, Plan
+from tallymark.model.section import Scalar
 from tallymark.model.table import Column, find_column
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")

@@ -28,8 +28,8 @@ from tallymark.errors import TooManyBadRows
 from tallymark.model.batch import Content, SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, TECHNICAL_COLUMNS, KeyRange
 from tallymark.model.report import BadRow
-from tallymark.model.sql_text import literal, quoted
 from tallymark.model.table import SOURCE_FILE, Column, find_column
+from tallymark.model.types import literal, quoted
 
 _SHOWN_ROWS = 5
 _SHOWN_CHARACTERS = 100

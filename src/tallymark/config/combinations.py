@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tallymark.config.pipeline_file import CdcConfig, Materialized, PipelineConfig
-from tallymark.config.problem import KeyPath
 from tallymark.config.query_files import Language, Transform
+from tallymark.config.yaml_file import KeyPath
 from tallymark.model.settings import Strategy
 
 _HISTORY_KEYS = (

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from tallymark.config.keys import fields_by_key
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_folders import PROJECT_FILE, Pipeline
-from tallymark.config.problem import KeyPath, key_text
 from tallymark.config.query_files import TRANSFORM_FILES
+from tallymark.config.yaml_file import KeyPath, key_text
 from tallymark.model.report import EffectiveSetting, SettingOrigin
 from tallymark.model.secrets import redact
 

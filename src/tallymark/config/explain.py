@@ -15,9 +15,8 @@ from pydantic_core import ErrorDetails
 
 from tallymark.config.keys import ANY_ITEM, ANY_NAME, alternatives, choices, keys_of, kind_words, type_at
 from tallymark.config.pipeline_file import PipelineConfig
-from tallymark.config.problem import KeyPath, closest, did_you_mean, key_text, listed
 from tallymark.config.project_file import ProjectConfig
-from tallymark.config.yaml_file import Document
+from tallymark.config.yaml_file import Document, KeyPath, closest, did_you_mean, key_text, listed
 
 AnyConfig = TypeVar("AnyConfig", bound=BaseModel)
 

@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tallymark.config.pipeline_file import PipelineConfig
-from tallymark.config.problem import KeyPath, key_text, listed
 from tallymark.config.project_file import ProjectConfig, installed_model
+from tallymark.config.yaml_file import KeyPath, key_text, listed
 
 ANY_NAME = "<name>"  # a key that the user chooses
 ANY_ITEM = 0  # an item of a list

@@ -17,10 +17,17 @@ from pathlib import Path
 
 from tallymark.config.explain import validate
 from tallymark.config.pipeline_folders import PROJECT_FILE, Draft, Pipeline, pipeline_folders, read_pipeline
-from tallymark.config.problem import KeyPath, Problem, closest, config_error
 from tallymark.config.project_file import ProjectConfig, installed_model
 from tallymark.config.query_files import QualityTest, read_quality_tests
-from tallymark.config.yaml_file import Document, Position, read_document
+from tallymark.config.yaml_file import (
+    Document,
+    KeyPath,
+    Position,
+    Problem,
+    closest,
+    config_error,
+    read_document,
+)
 from tallymark.destinations import registry
 from tallymark.errors import ConfigError
 from tallymark.model.secrets import redact

@@ -11,7 +11,7 @@ from tallymark.config.keys import PIPELINE_SCHEMA, PROJECT_SCHEMA, schema_text, 
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_file import ColumnConfig, Format
 from tallymark.config.pipeline_folders import PIPELINE_FILE, PIPELINES_FOLDER, PROJECT_FILE, name_fault
-from tallymark.config.problem import closest
+from tallymark.config.yaml_file import closest
 from tallymark.destinations.registry import DEFAULT
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy

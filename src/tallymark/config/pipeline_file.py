@@ -8,9 +8,8 @@ from typing import Literal, Self
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from tallymark.config.field_types import ColumnName, Names, TemplateVars, first_repeated
 from tallymark.config.quality_section import QualityConfig
-from tallymark.model.section import Section
+from tallymark.model.section import ColumnName, Names, Section, TemplateVars, first_repeated
 from tallymark.model.settings import (
     DEFAULT_CODES,
     CdcSettings,

@@ -15,9 +15,7 @@ from pathlib import Path
 
 from tallymark.config.combinations import faults
 from tallymark.config.explain import WHERE_ROWS_COME_FROM, validate
-from tallymark.config.field_types import Scalar
 from tallymark.config.pipeline_file import Materialized, PipelineConfig
-from tallymark.config.problem import KeyPath, Problem, closest, listed
 from tallymark.config.project_file import ProjectConfig
 from tallymark.config.query_files import (
     MAX_TRANSFORM_BYTES,
@@ -26,9 +24,20 @@ from tallymark.config.query_files import (
     read_annotations,
     with_plain_line_ends,
 )
-from tallymark.config.yaml_file import Document, Position, overlay, read_document, read_text
+from tallymark.config.yaml_file import (
+    Document,
+    KeyPath,
+    Position,
+    Problem,
+    closest,
+    listed,
+    overlay,
+    read_document,
+    read_text,
+)
 from tallymark.destinations.registry import kind_of
 from tallymark.model.secrets import redact
+from tallymark.model.section import Scalar
 from tallymark.model.settings import MergeSettings, SchemaEvolution
 
 PROJECT_FILE = "tallymark.yaml"

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, Field, Tag, create_model, field_validator
 
-from tallymark.config.field_types import TemplateVars
 from tallymark.destinations import registry
 from tallymark.destinations.declaration import DestinationOptions
-from tallymark.model.section import Section
+from tallymark.model.section import Section, TemplateVars
 from tallymark.spark.launch_settings import SparkConfig
 
 

@@ -8,9 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from tallymark.config.field_types import ColumnName, Names, Scalar, as_list, first_repeated
-from tallymark.config.problem import closest
-from tallymark.model.section import Section
+from tallymark.config.yaml_file import closest
+from tallymark.model.section import ColumnName, Names, Scalar, Section, as_list, first_repeated
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d{1,9})\s*([smhdw])")

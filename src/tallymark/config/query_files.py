@@ -25,8 +25,16 @@ from pydantic import BaseModel, Field
 from tallymark.config.explain import validate
 from tallymark.config.keys import fields_by_key
 from tallymark.config.pipeline_file import PipelineConfig
-from tallymark.config.problem import KeyPath, Problem, closest, listed
-from tallymark.config.yaml_file import Document, Position, read_text, read_value
+from tallymark.config.yaml_file import (
+    Document,
+    KeyPath,
+    Position,
+    Problem,
+    closest,
+    listed,
+    read_text,
+    read_value,
+)
 from tallymark.model.gate import Severity
 from tallymark.model.section import Section
 

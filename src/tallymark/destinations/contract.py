@@ -34,9 +34,8 @@ from typing import TYPE_CHECKING, Protocol
 from tallymark.destinations.declaration import Capabilities
 from tallymark.errors import Fenced, Unsupported
 from tallymark.model.gate import Gate, GateResult
-from tallymark.model.marker import Applied, Marker
 from tallymark.model.plan import AddColumn, Label, Plan
-from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.receipt import Applied, Counts, Marker, Receipt
 from tallymark.model.table import TableShape
 
 if TYPE_CHECKING:

@@ -39,8 +39,7 @@ from tallymark.flow.lease import HeldLease, held_lease
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import Batch, BatchContents, Files, QueryResult, SourceFile
-from tallymark.model.marker import Applied
-from tallymark.model.receipt import Receipt
+from tallymark.model.receipt import Applied, Receipt
 from tallymark.model.report import Failure, Step
 from tallymark.model.secrets import redact
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from tallymark.checks.quality_gates import Quality
-from tallymark.config.field_types import Scalar
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_file import (
     BatchConfig,
@@ -27,11 +26,11 @@ from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.select import NamedDestination, named_destination
 from tallymark.flow.transform.backfill import refuse_rerun
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.batch import code_hash
+from tallymark.model.batch import ONLY_NEW, Rerun, code_hash
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Cancellation, Event, Step
+from tallymark.model.section import Scalar
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
-from tallymark.model.transform import ONLY_NEW, Rerun
 from tallymark.spark import Sessions
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 from tallymark.templates import References

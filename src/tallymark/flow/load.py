@@ -29,12 +29,10 @@ from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.flow.transform.inputs import watermark_after
 from tallymark.flow.transform.query import transformed
 from tallymark.model.batch import Batch, Content, Files, FrameRows, QuarantinedRows, QueryResult
-from tallymark.model.marker import Marker
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
-from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.report import Step
 from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.model.sql_text import exact_timestamp, literal
 from tallymark.model.table import (
     INGESTED_AT,
     JSON_TYPE,
@@ -46,12 +44,13 @@ from tallymark.model.table import (
     find_column,
     is_provenance,
 )
+from tallymark.model.types import exact_timestamp, literal
 from tallymark.sources.debezium import unwrap
 from tallymark.sources.formats import COLUMNAR, format_of
 from tallymark.sources.new_files import recheck
 from tallymark.sources.read_failures import unreadable_from
 from tallymark.sources.read_files import CORRUPT, SourceFrame, read_files
-from tallymark.spark.temporary_settings import planned_for
+from tallymark.spark.frames import planned_for
 from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history
 

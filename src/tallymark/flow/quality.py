@@ -10,8 +10,8 @@ from sqlglot import exp
 
 from tallymark.checks.quality_gates import Quality, rule_gates
 from tallymark.config.load_project import LoadedProject
-from tallymark.config.problem import Problem, config_error
 from tallymark.config.query_files import QualityTest
+from tallymark.config.yaml_file import Problem, config_error
 from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import ConfigError, GateFailed
 from tallymark.flow.job import Job, quality_of

@@ -29,8 +29,8 @@ from tallymark.model.batch import (
     QuarantinedRows,
     QueryResult,
     SourceFile,
+    Window,
 )
-from tallymark.model.transform import Window
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = contents.c.gone_at.is_(None)

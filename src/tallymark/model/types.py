@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 _PLAIN = """
     boolean tinyint smallint int bigint float double string binary
@@ -339,3 +340,39 @@ class _Parser:
 def _unknown(word: str) -> TypeProblem:
     close = [_ELSEWHERE[word]] if word in _ELSEWHERE else difflib.get_close_matches(word, _KNOWN, n=1)
     return TypeProblem(f"{word} is not a Spark SQL type{f'; did you mean {close[0]}?' if close else ''}")
+
+
+# A session's settings change how backslashes and doubled quotes are read, and replace ${name}.
+_NEEDS_NO_ESCAPE = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_list(names: Iterable[str]) -> str:
+    return ", ".join(map(quoted, names))
+
+
+def literal(text: str) -> str:
+    if _NEEDS_NO_ESCAPE.fullmatch(text):
+        return f"'{text}'"
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def literals(texts: Iterable[str]) -> str:
+    return ", ".join(map(literal, texts))
+
+
+def options(pairs: Mapping[str, str]) -> str:
+    """A map, as functions such as to_json take it."""
+    return f"map({literals(text for pair in pairs.items() for text in pair)})"
+
+
+def named(expression: str, name: str) -> str:
+    return f"{expression} AS {quoted(name)}"
+
+
+def exact_timestamp(moment: datetime) -> str:
+    """A literal that means the same in every session time zone, to the microsecond."""
+    return f"TIMESTAMP '{moment.astimezone(UTC).isoformat(timespec='microseconds')}'"

@@ -14,8 +14,8 @@ from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
-from tallymark.model.sql_text import literal, quoted
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column, is_provenance
+from tallymark.model.types import literal, quoted
 from tallymark.sources.formats import READERS, TEXTUAL, format_of
 from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request
 from tallymark.sources.read_failures import spark_failure, unreadable_from

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import total_ordering
 
 from tallymark.config.pipeline_folders import name_fault
-from tallymark.config.problem import Problem, closest, config_error
+from tallymark.config.yaml_file import Problem, closest, config_error
 from tallymark.errors import ConfigError
 from tallymark.model.settings import Strategy
 

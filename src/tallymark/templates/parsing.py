@@ -15,7 +15,7 @@ from types import CodeType
 
 from jinja2 import TemplateSyntaxError, nodes
 
-from tallymark.config.problem import Problem, closest, config_error
+from tallymark.config.yaml_file import Problem, closest, config_error
 from tallymark.errors import ConfigError
 from tallymark.templates.context import NAMES, InputHelper, Template, template_error, unknown_name
 from tallymark.templates.sandbox import FILTERS, TESTS, new_sandbox, refused_statement

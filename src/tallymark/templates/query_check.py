@@ -21,7 +21,7 @@ from sqlglot.dialects import Spark
 from sqlglot.errors import ParseError, SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from tallymark.config.problem import Problem, config_error
+from tallymark.config.yaml_file import Problem, config_error
 from tallymark.errors import ConfigError
 from tallymark.templates.context import Rendered, Template, TemplateFault, template_error
 

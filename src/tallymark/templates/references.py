@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jinja2 import nodes
 
-from tallymark.config.problem import Problem, config_error
+from tallymark.config.yaml_file import Problem, config_error
 from tallymark.templates.context import InputHelper, Template, constant_name, template_error
 from tallymark.templates.parsing import compiled, constant_value, parse
 

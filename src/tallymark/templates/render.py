@@ -19,7 +19,7 @@ from jinja2 import Template as JinjaTemplate
 from jinja2 import TemplateRuntimeError, UndefinedError, nodes
 from jinja2.exceptions import SecurityError
 
-from tallymark.config.problem import Problem, config_error
+from tallymark.config.yaml_file import Problem, config_error
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.model.settings import Strategy
 from tallymark.templates.context import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tallymark.cli import output, screen
+from tallymark.cli import screen as wording
 from tallymark.cli.main import main
-from tallymark.cli.output import wording
 from tallymark.cli.screen import Answer, Grid, Line
 from tallymark.model.gate import Severity
 from tallymark.model.receipt import Counts

@@ -26,9 +26,8 @@ from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.destinations.warehouse.destination import WarehouseDestination
 from tallymark.destinations.warehouse.engine import Engine
-from tallymark.model.marker import Marker
 from tallymark.model.plan import Plan
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan

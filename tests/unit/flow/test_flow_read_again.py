@@ -13,8 +13,7 @@ import tallymark as tm
 from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.errors import FileChanged, TooManyBadRows
 from tallymark.flow import load
-from tallymark.model.marker import Marker
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 
 ROWS = {"id": [1, 2, 2], "name": ["a", "b", "c"]}
 

@@ -9,8 +9,8 @@ import pytest
 
 from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.ledger.ledger import Ledger
+from tallymark.model.batch import Watermark
 from tallymark.model.report import DeferredInput, Outcome, PipelineReport
-from tallymark.model.transform import Watermark
 from unit.flow.shop import ORDERS, DatabaseShop, Killed, Shop, csv, dies
 
 REVENUE = """-- @merge_strategy: full_refresh

@@ -15,7 +15,7 @@ import tallymark as tm
 from tallymark.cli.output.plans import plan as shown
 from tallymark.errors import ConfigError
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 from tallymark.model.report import DeferredInput, Outcome, PlanReport
 from tallymark.project import validate
 from tallymark.spark import Sessions

@@ -10,8 +10,7 @@ import pytest
 from tallymark.errors import FileChanged, LedgerError
 from tallymark.ledger import Ledger, Registration
 from tallymark.ledger.database import CHUNK
-from tallymark.model.batch import FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile
-from tallymark.model.transform import Window
+from tallymark.model.batch import FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile, Window
 from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 

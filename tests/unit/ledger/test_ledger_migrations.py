@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from tallymark.ledger import Ledger, migrations, open_ledger
 from tallymark.ledger.schema import ContentKind
-from tallymark.model.batch import Files, FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile
-from tallymark.model.transform import Window
+from tallymark.model.batch import Files, FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile, Window
 from unit.ledger.ledger_setup import PIPELINE, TABLE, Clock
 
 NOW = Clock().now

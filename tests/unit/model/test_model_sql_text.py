@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from tallymark.model.sql_text import literal, quoted
+from tallymark.model.types import literal, quoted
 
 TEXTS = [
     "",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
-from tallymark.sources.infer import guess_type, infer_columns, snake_case, with_other_separator
+from tallymark.flow.inspect.scaffold import guess_type, infer_columns, snake_case, with_other_separator
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tallymark.cli import screen as wording
 from tallymark.cli.failure import failure_blocks
-from tallymark.cli.output import wording
 from tallymark.cli.screen import ALL_GOOD, LOAD_FAILED, Answer, Block, Grid, Line, Tone
 from tallymark.model.report import Failure, Outcome, PipelineReport, RunReport
 

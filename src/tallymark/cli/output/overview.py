@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import assert_never
 
-from tallymark.cli.output import wording
+from tallymark.cli import screen as wording
 from tallymark.cli.screen import LOAD_FAILED, WRONG_USE, Answer, Block, Code, Grid, Line, Tone
 from tallymark.errors import ConfigError, TallymarkError
 from tallymark.model.graph import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tallymark.cli import screen as wording
 from tallymark.cli.failure import failure_blocks
-from tallymark.cli.output import wording
 from tallymark.cli.screen import ALL_GOOD, LOAD_FAILED, Answer, Block, Code, Grid, Line, Tone
 from tallymark.errors import GateFailed, GuardTripped
 from tallymark.model.gate import GateResult

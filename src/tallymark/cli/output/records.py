@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tallymark.cli import screen as wording
 from tallymark.cli.failure import failure_blocks
-from tallymark.cli.output import wording
 from tallymark.cli.screen import Answer, Block, Grid, Line, Tone
 from tallymark.model.batch import FileState
 from tallymark.model.report import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tallymark.destinations.delta.log import local_folder, restored_since
 from tallymark.model.receipt import Receipt
-from tallymark.model.sql_text import quoted
+from tallymark.model.types import quoted
 
 
 @dataclass(frozen=True)

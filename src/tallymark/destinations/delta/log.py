@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from tallymark.destinations.lakehouse.history import HeldVersions, HistoryEntry, aware
 from tallymark.errors import DestinationError
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -29,20 +29,17 @@ from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad, 
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.home import Folder, refuse_foreign_files
 from tallymark.destinations.lakehouse.labels import Labelled, labelled
-from tallymark.destinations.lakehouse.marker_copies import copies_in
-from tallymark.destinations.lakehouse.markers import LakehouseMarkers
+from tallymark.destinations.lakehouse.markers import LakehouseMarkers, copies_in
 from tallymark.destinations.lakehouse.relations import keeps_rows
 from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError, NotATable, TallymarkError, Unsupported
-from tallymark.model.marker import Marker
 from tallymark.model.plan import Merge, Plan
-from tallymark.model.receipt import Counts, Receipt
-from tallymark.model.sql_text import quoted
+from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.table import Column, TableShape
+from tallymark.model.types import quoted
 from tallymark.spark.failures import condition, reason
-from tallymark.spark.frames import no_rows
+from tallymark.spark.frames import no_rows, planned_for
 from tallymark.spark.sessions import is_embedded, shares_files
-from tallymark.spark.temporary_settings import planned_for
 
 _ABSENT = {
     "DELTA_TABLE_ONLY_OPERATION",

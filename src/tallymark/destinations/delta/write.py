@@ -21,12 +21,11 @@ from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.labels import MATCHES, Labelled, Repair, merge_source
 from tallymark.destinations.lakehouse.prune import key_range_filter
 from tallymark.errors import NotATable, TallymarkError
-from tallymark.model.marker import Marker
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
-from tallymark.model.receipt import Counts
-from tallymark.model.sql_text import quoted
+from tallymark.model.receipt import Counts, Marker
+from tallymark.model.types import quoted
 from tallymark.spark.failures import condition, reason
-from tallymark.spark.temporary_settings import temporary_settings
+from tallymark.spark.frames import temporary_settings
 
 TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

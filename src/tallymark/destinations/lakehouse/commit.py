@@ -23,8 +23,7 @@ from tallymark.destinations.lakehouse.labels import Labelled
 from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import CommitUnknown, DestinationError, Fenced, TableMoved, TallymarkError
 from tallymark.model.gate import Gate, GateResult
-from tallymark.model.marker import Marker
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from tallymark.spark.failures import lost_connection, reason
 
 

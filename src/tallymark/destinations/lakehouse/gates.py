@@ -27,7 +27,7 @@ from tallymark.destinations.queries import (
 from tallymark.errors import ConfigError
 from tallymark.model.gate import AFTER, MOST_SAMPLES, Gate, GateResult, QueryCheck, result_of
 from tallymark.model.plan import LABEL, Append, Label, Merge, ReplaceSlices, ReplaceTable
-from tallymark.model.sql_text import exact_timestamp, quoted
+from tallymark.model.types import exact_timestamp, quoted
 from tallymark.spark.failures import reason
 
 _GATE, _FOUND = "_tm_gate", "_tm_found"

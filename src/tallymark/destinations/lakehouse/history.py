@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 
 _NO_END = 2**62
 

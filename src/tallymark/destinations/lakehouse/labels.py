@@ -43,7 +43,7 @@ from tallymark.model.plan import (
     ReplaceTable,
 )
 from tallymark.model.receipt import Counts
-from tallymark.model.sql_text import literals, quoted, quoted_list
+from tallymark.model.types import literals, quoted, quoted_list
 from tallymark.spark.frames import no_rows
 
 _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)

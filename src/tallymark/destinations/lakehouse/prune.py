@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.lakehouse.relations import Relations, written_rows
 from tallymark.model.plan import CURRENT, Merge, Plan, ReadFirst
-from tallymark.model.sql_text import quoted
+from tallymark.model.types import quoted
 
 _LOW, _HIGH, _UNDECIDED = "_tm_low", "_tm_high", "_tm_undecided"
 

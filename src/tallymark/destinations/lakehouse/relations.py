@@ -26,8 +26,8 @@ from tallymark.model.plan import (
     Merge,
     Plan,
 )
-from tallymark.model.sql_text import exact_timestamp, literals, quoted
 from tallymark.model.table import Column
+from tallymark.model.types import exact_timestamp, literals, quoted
 from tallymark.spark.sessions import is_embedded
 
 MOST_TO_BROADCAST = 500_000  # rows whose keys every worker can hold

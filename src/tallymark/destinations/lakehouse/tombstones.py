@@ -31,13 +31,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallymark.destinations.lakehouse.fact_files import FactFiles
 from tallymark.destinations.lakehouse.home import TOMBSTONE_FILES, TOMBSTONE_TABLE, Folder, stored_delta
-from tallymark.destinations.lakehouse.marker_copies import COMMIT_COLUMNS
-from tallymark.destinations.lakehouse.markers import LakehouseMarkers
-from tallymark.model.marker import Marker
+from tallymark.destinations.lakehouse.markers import COMMIT_COLUMNS, LakehouseMarkers
 from tallymark.model.plan import Tombstones
-from tallymark.model.sql_text import exact_timestamp, quoted
-from tallymark.spark.frames import literal_path, no_rows
-from tallymark.spark.temporary_settings import temporary_settings
+from tallymark.model.receipt import Marker
+from tallymark.model.types import exact_timestamp, quoted
+from tallymark.spark.frames import literal_path, no_rows, temporary_settings
 
 _PREFIX = "_tm_"  # keys of the user's may be called batch_id
 _AS_OF = "_tm_as_of"

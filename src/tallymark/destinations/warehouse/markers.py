@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from tallymark.destinations.contract import TableMarkers
 from tallymark.destinations.warehouse.engine import Name, Session, literal
 from tallymark.errors import Fenced
-from tallymark.model.marker import Applied, Marker
+from tallymark.model.receipt import Applied, Marker
 
 APPLIED = "_tallymark_applied"
 FENCE = "_tallymark_fence"

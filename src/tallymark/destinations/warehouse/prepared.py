@@ -34,7 +34,6 @@ from tallymark.destinations.warehouse.work import (
 )
 from tallymark.errors import CountsDoNotBalance
 from tallymark.model.gate import Gate, GateResult
-from tallymark.model.marker import Marker
 from tallymark.model.plan import (
     INCOMING,
     LABEL,
@@ -48,7 +47,7 @@ from tallymark.model.plan import (
     ReplaceTable,
     Tombstones,
 )
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 
 _CHANGING = (Label.INSERT, Label.UPDATE, Label.CLOSE, Label.DELETE)
 _BROUGHT = (Label.INSERT, Label.UPDATE, Label.CLOSE)

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from tallymark.destinations.contract import ArrowRows, Incoming, SparkRows
 from tallymark.model.plan import POSITION, TECHNICAL_COLUMNS, Plan
-from tallymark.model.sql_text import quoted
 from tallymark.model.table import JSON_TYPE, Column
-from tallymark.model.types import is_nested, stored_type
+from tallymark.model.types import is_nested, quoted, stored_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,7 +22,7 @@ from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Sess
 from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.destinations.warehouse.translate import ReadTable, translated
 from tallymark.errors import DestinationError, NotATable, TableMoved, Unsupported
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 
 METHOD = "view"
 

@@ -13,8 +13,8 @@ from typing import assert_never
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_file import SourceConfig
 from tallymark.config.pipeline_folders import Pipeline
-from tallymark.config.problem import Problem, closest, config_error, listed
 from tallymark.config.query_files import Language, Transform
+from tallymark.config.yaml_file import Problem, closest, config_error, listed
 from tallymark.errors import ConfigError
 from tallymark.model.graph import Graph, PipelineKind
 from tallymark.templates import Reference, References, Template, python_references, references

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.errors import ConfigError, SourceError, Unsupported
+from tallymark.model.batch import Rerun, Window
 from tallymark.model.settings import MergeSettings, Strategy
-from tallymark.model.sql_text import quoted
-from tallymark.model.transform import Rerun, Window
+from tallymark.model.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

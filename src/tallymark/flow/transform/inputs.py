@@ -12,11 +12,10 @@ from pyspark.sql import functions as F
 from tallymark.checks.split import Checked
 from tallymark.errors import ConfigError
 from tallymark.flow.job import Job, Query
-from tallymark.model.batch import Batch, Pin, QueryResult
+from tallymark.model.batch import Batch, Pin, QueryResult, Watermark
 from tallymark.model.plan import TECHNICAL_COLUMNS
-from tallymark.model.sql_text import quoted
 from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
-from tallymark.model.transform import Watermark
+from tallymark.model.types import quoted
 from tallymark.sources.read_files import CORRUPT, read_files
 
 _NOT_FOR_QUERIES = {*TECHNICAL_COLUMNS, CORRUPT, *(column.name for column in PROVENANCE_COLUMNS)}

@@ -13,16 +13,15 @@ from typing import Any, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
 
-from tallymark.config.field_types import Scalar
 from tallymark.config.query_files import Language
 from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.transform.backfill import rows_in
 from tallymark.flow.transform.inputs import Inputs
-from tallymark.model.batch import Pin
+from tallymark.model.batch import Pin, WatermarkValue
+from tallymark.model.section import Scalar
 from tallymark.model.settings import Strategy
 from tallymark.model.table import PROVENANCE_COLUMNS
-from tallymark.model.transform import WatermarkValue
 from tallymark.templates import Context, Template, TypedValue, render
 
 _NO_DEFAULT = object()

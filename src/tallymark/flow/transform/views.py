@@ -13,15 +13,14 @@ from datetime import UTC, datetime
 
 from tallymark.config.load_project import LoadedProject
 from tallymark.config.pipeline_folders import Pipeline
-from tallymark.config.problem import Problem, config_error
 from tallymark.config.query_files import Language, Transform
+from tallymark.config.yaml_file import Problem, config_error
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.errors import SourceError, Unsupported
 from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.job import Job, Query
 from tallymark.model.batch import Batch, Pin, QueryResult, code_hash
-from tallymark.model.marker import Marker
-from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.report import PlanReport, Step
 from tallymark.templates import Context, Template, names_used, render
 

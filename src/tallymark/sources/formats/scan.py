@@ -18,7 +18,7 @@ from tallymark.config.pipeline_file import ColumnConfig, SourceConfig
 from tallymark.errors import SourceError
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
-from tallymark.model.sql_text import quoted
+from tallymark.model.types import quoted
 from tallymark.sources.stores import for_reader, is_local
 
 CORRUPT = "_tm_corrupt"  # the raw text of a malformed record, else NULL

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tallymark.errors import SourceError, UnreadableFile
 from tallymark.model.batch import SourceFile
 from tallymark.model.plan import ROW_BLOCK, ROW_ORDER
-from tallymark.model.sql_text import quoted
+from tallymark.model.types import quoted
 from tallymark.sources.formats.scan import (
     CORRUPT,
     PATH,

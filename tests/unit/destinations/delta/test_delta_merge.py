@@ -16,9 +16,8 @@ from sqlglot import exp
 from tallymark.destinations.contract import Commit, PreparedLoad, SparkRows
 from tallymark.destinations.delta.table import DeltaDestination
 from tallymark.errors import Fenced, PlanError, TiedRows, Unsupported
-from tallymark.model.marker import Marker
 from tallymark.model.plan import Append, Duplicates, Merge, Plan, Refusal, ReplaceTable, Shape, Tombstones
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column
 from tallymark.spark.frames import local_frame

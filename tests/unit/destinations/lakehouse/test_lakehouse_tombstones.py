@@ -21,9 +21,8 @@ from tallymark.destinations.lakehouse.home import Folder
 from tallymark.destinations.lakehouse.markers import LakehouseMarkers
 from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError
-from tallymark.model.marker import Marker
 from tallymark.model.plan import Tombstones
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from tallymark.model.table import Column
 from tallymark.spark.frames import local_frame
 from tallymark.strategies.columns import parse

@@ -18,8 +18,7 @@ from tallymark.destinations.warehouse import read as sql_read
 from tallymark.destinations.warehouse.engine import Name, Relation, Session
 from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
-from tallymark.model.marker import Marker
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from unit.destinations.databases import FileReader, Input, duckdb_database, postgres_database, sqlite_database
 
 

@@ -277,7 +277,7 @@ import pyarrow as pa
 from tallymark.destinations.contract import ArrowRows
 from tallymark.destinations.{kind}.engine import {engine}
 from tallymark.destinations.warehouse.destination import WarehouseDestination
-from tallymark.model.marker import Marker
+from tallymark.model.receipt import Marker
 from tallymark.model.receipt import Counts
 from tallymark.model.settings import MergeSettings, Strategy
 from tallymark.model.table import Column

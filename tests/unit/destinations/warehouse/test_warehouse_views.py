@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
 from tallymark.destinations.warehouse.engine import Session
 from tallymark.errors import DestinationError, Fenced, NotATable, TableMoved, Unsupported
-from tallymark.model.marker import Marker
-from tallymark.model.receipt import Counts
+from tallymark.model.receipt import Counts, Marker
 from unit.destinations.databases import (
     Database,
     FileReader,
