@@ -25,8 +25,9 @@ from tallymark.config.keys import schemas as config_schemas
 from tallymark.config.load_project import LoadedProject, find_project, load_project
 from tallymark.config.new_project import scaffold_project
 from tallymark.errors import ConfigError, LedgerError
+from tallymark.flow.inspect.findings import checked_graph, diagnose
+from tallymark.flow.inspect.findings import validate as validate_folder
 from tallymark.flow.inspect.lineage import trace_columns
-from tallymark.flow.inspect.validate import checked_graph, examine
 from tallymark.flow.job import Job, LoadOptions, RunContext, pipeline_job
 from tallymark.flow.lease import holder_name, process_lives
 from tallymark.flow.recover import recover_pipeline, replay_pipeline
@@ -281,10 +282,8 @@ class Project:
 
     def doctor(self) -> list[Finding]:
         """Tries Java, Spark, the ledger and every destination."""
-        from tallymark.flow.inspect import doctor
-
         current = self._current
-        return list(doctor.examine(current.project, current.sessions))
+        return list(diagnose(current.project, current.sessions))
 
     def prepare(self) -> PrepareReport:
         """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
@@ -440,7 +439,7 @@ def _end_of(report: RunReport) -> RunState:
 
 def validate(folder: str | Path = ".") -> list[Finding]:
     """Reads all configuration and reports every problem in it. Starts no Spark."""
-    return examine(Path(folder))
+    return validate_folder(Path(folder))
 
 
 def init_project(folder: str | Path, name: str | None = None, with_sample: bool = True) -> list[Path]:
@@ -457,13 +456,13 @@ def init_pipeline(
     unique_key: Sequence[str] = (),
 ) -> Path:
     """Writes a pipeline for a file like `from_file`, with the columns and types found in it."""
-    from tallymark.flow.inspect.scaffold import propose_pipeline
+    from tallymark.flow.inspect.scaffold import scaffold_from_sample
 
     project = load_project(find_project(Path(folder)))
     sessions = Sessions(project.config.spark, project.spark_needs, home=project.root / HOME)
     try:
         sample = Path(from_file).resolve()
-        return propose_pipeline(project, sessions, name, sample, strategy, unique_key)
+        return scaffold_from_sample(project, sessions, name, sample, strategy, unique_key)
     finally:
         sessions.stop()
 

@@ -1,4 +1,4 @@
-"""Keeps a table's lease alive while a load works, and says so when it is lost."""
+"""Keeps a table's lease alive during a load, and reports when it is lost."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CLOCK_GRAIN = timedelta(seconds=2)  # Linux gives the time of its boot in whole
 
 
 class HeldLease:
-    """`ensure` is called right before the commit: a worker whose lease has run out stops there, and if it
-    does not get to stop, the fence in the destination refuses its commit."""
+    """`ensure` is called right before the commit: a worker whose lease was taken over stops there. If it is
+    too late to stop, the fence in the destination refuses its commit."""
 
     def __init__(self, ledger: Ledger, lease: Lease):
         self._ledger = ledger
         self.lease = lease
         self._lost: LedgerError | None = None
-        self._changing = threading.Lock()  # a beat must not renew by a fence that was just raised
+        self._changing = threading.Lock()  # a heartbeat must not renew with a fence that was just raised
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
@@ -62,7 +62,7 @@ class HeldLease:
                 self._lost = error
                 return
             except LedgerError:
-                continue  # the ledger may come back before the lease runs out
+                continue  # the ledger may be back before the lease expires
 
 
 @contextmanager
@@ -76,11 +76,11 @@ def held_lease(ledger: Ledger, table_key: str, holder: str) -> Iterator[HeldLeas
 
 
 def _release(ledger: Ledger, lease: Lease) -> None:
-    """A lease that cannot be given back runs out by itself: what was loaded is loaded nevertheless."""
+    """A lease that cannot be released expires by itself; the load itself succeeded."""
     try:
         ledger.release_lease(lease)
     except Exception as error:
-        log.warning("%s: its lease was not given back and runs out by itself: %s", lease.table_key, error)
+        log.warning("%s: the lease was not released and expires by itself: %s", lease.table_key, error)
 
 
 def holder_name() -> str:
@@ -120,8 +120,8 @@ def _process_start(pid: int) -> datetime | None:
 
 
 def died_here(holder: str) -> bool:
-    """Whether it was a process of this machine that is gone: then nobody needs to wait for its lease. Should
-    that be wrong (two machines of one name), the fence still refuses the slower of the two."""
+    """Whether it was a process of this machine that no longer exists: then nobody needs to wait for its
+    lease. If that is wrong (two machines with one name), the fence still refuses the slower of the two."""
     host, _, rest = holder.partition(":")
     pid = rest.partition(":")[0]
     if host != _HOST or not pid.isdigit():

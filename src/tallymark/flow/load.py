@@ -26,8 +26,7 @@ from tallymark.errors import (
 )
 from tallymark.flow.job import Job
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
-from tallymark.flow.transform.inputs import watermark_after
-from tallymark.flow.transform.query import transformed
+from tallymark.flow.transform.query import transformed, watermark_after
 from tallymark.model.batch import Batch, Content, Files, FrameRows, QuarantinedRows, QueryResult
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER, Merge, Plan
 from tallymark.model.receipt import Counts, Marker, Receipt
@@ -60,7 +59,7 @@ _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", r
 
 
 def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None]) -> Receipt:
-    """Everything before the commit is certain to leave no trace in the table."""
+    """Nothing before the commit leaves a trace in the table."""
     started = time.monotonic()
     with prepared_batch(job, batch) as (checked, plan, prepared):
         counts = balanced(prepared.counts, checked)
@@ -217,8 +216,8 @@ def _in_order(frame: DataFrame, content: Content) -> SourceFrame:
 
 
 def balanced(planned: Counts, checked: Checked) -> Counts:
-    """Every row that was read is planned or rejected, or nothing is written. That the plan's own counts
-    add up is the destination's to see."""
+    """Every row that was read is planned or rejected, or nothing is written. The destination has checked that
+    the plan's own counts add up."""
     if planned.total + checked.rejected != checked.total:
         raise CountsDoNotBalance(
             f"{checked.total} rows were read, but {planned.total} were planned and {checked.rejected} "

@@ -9,8 +9,8 @@ import pytest
 
 from tallymark.config.load_project import LoadedProject, load_project
 from tallymark.errors import ConfigError
+from tallymark.flow.inspect.findings import validate
 from tallymark.flow.inspect.graph import build_graph
-from tallymark.flow.inspect.validate import examine
 from tallymark.flow.select import select_pipelines
 from tallymark.model.graph import Graph
 
@@ -114,7 +114,7 @@ def test_unknown_names(project: Write) -> None:
 def test_a_pipeline_that_reads_itself(project: Write) -> None:
     assert problems(project({"gold.a": reading("gold.a")})) == [
         "pipelines/gold/a/pipeline.sql:2: gold.a reads itself; "
-        "its own table is called this; guard it by {% if table_exists %}"
+        "use `this` for its own table, inside {% if table_exists %}"
     ]
 
 
@@ -132,8 +132,8 @@ def test_a_circle_is_shown_whole_and_once(project: Write) -> None:
         }
     )
     assert problems(found) == [
-        "pipelines/a/pipeline.sql:2: pipelines wait for each other: a → b → c → a; take one of these refs out",
-        "pipelines/p/pipeline.sql:2: pipelines wait for each other: p → q → p; take one of these refs out",
+        "pipelines/a/pipeline.sql:2: pipelines depend on each other in a cycle: a → b → c → a; remove one of these refs",
+        "pipelines/p/pipeline.sql:2: pipelines depend on each other in a cycle: p → q → p; remove one of these refs",
     ]
 
 
@@ -155,7 +155,7 @@ def test_problems_of_templates_come_with_those_of_the_graph(project: Write) -> N
 def test_queries_that_cannot_be_asked_are_found_before_anything_runs(project: Write) -> None:
     texts = {"a.gone": "DELETE FROM x", "a.twice": "SELECT 1;\nSELECT 2", "a.good": "SELECT 1 AS one"}
     root = project({name: f"-- @merge_strategy: full_refresh\n{text}" for name, text in texts.items()}).root
-    found = {finding.subject: finding.detail for finding in examine(root) if not finding.ok}
+    found = {finding.subject: finding.detail for finding in validate(root) if not finding.ok}
     assert found == {
         "pipelines/a/gone/pipeline.sql:2": "is not a query: it is DELETE",
         "pipelines/a/twice/pipeline.sql:3": "a second statement begins here",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallymark.config.load_project import load_project
-from tallymark.flow.inspect.validate import examine
+from tallymark.flow.inspect.findings import validate
 from tallymark.model.report import Outcome
 from unit.flow.shop import ORDERS, DatabaseShop, Shop, csv
 
@@ -104,7 +104,7 @@ def test_gates_on_delta(shop: Shop) -> None:
 def test_validate_finds_wrong_tests(store: DatabaseShop, query: str, problem: str) -> None:
     store.pipeline("silver.orders", ORDERS)
     with_test(store, f"-- @pipeline: silver.orders\n\n{query}\n")
-    (finding,) = [found for found in examine(store.root) if not found.ok]
+    (finding,) = [found for found in validate(store.root) if not found.ok]
     assert f"{finding.subject}: {finding.detail}".startswith("tests/quality/positive.sql")
     assert problem in f"{finding.subject.rpartition(':')[2]}: {finding.detail}"
 
@@ -112,5 +112,5 @@ def test_validate_finds_wrong_tests(store: DatabaseShop, query: str, problem: st
 def test_validate_lists_tests(store: DatabaseShop) -> None:
     store.pipeline("silver.orders", ORDERS)
     with_test(store, POSITIVE)
-    assert [found.subject for found in examine(store.root) if found.ok][-1] == "tests/quality/positive.sql"
+    assert [found.subject for found in validate(store.root) if found.ok][-1] == "tests/quality/positive.sql"
     assert load_project(store.root).quality_tests[0].pipeline == "silver.orders"

@@ -103,7 +103,7 @@ def test_a_window_is_made_again_and_the_watermark_stays(shop: DatabaseShop) -> N
 @pytest.mark.parametrize(
     ("since", "until", "message"),
     [
-        ("monday", None, "--since monday: is no bigint, which order_id is"),
+        ("monday", None, "--since monday: not a valid bigint; order_id is a bigint column"),
         ("2", "2", "is not before --until 2"),
     ],
 )

@@ -242,7 +242,7 @@ def test_history_and_status_tell_of_it(shop: ViewShop) -> None:
 REFUSED: dict[str, tuple[Callable[[ViewShop], None], str]] = {
     "another destination": (
         lambda shop: shop.pipeline("silver.orders", f"destination: other\n{ORDERS}"),
-        "pipeline.sql:2: silver.orders is in other, and a view in db reads only what is there",
+        "pipeline.sql:2: silver.orders is in other, but a view in db reads only tables there",
     ),
     "files": (
         lambda shop: shop.write("-- @materialized: view\nSELECT 1 AS a FROM {{ landing_zone('orders') }}"),

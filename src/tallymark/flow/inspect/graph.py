@@ -86,7 +86,7 @@ def _unknown(project: LoadedProject, inputs: _Inputs) -> Iterator[Problem]:
     name = inputs.pipeline.name
     for asked in inputs.references.refs:
         if asked.name == name:
-            hint = "its own table is called this; guard it by {% if table_exists %}"
+            hint = "use `this` for its own table, inside {% if table_exists %}"
             yield _problem(inputs, asked, f"{name} reads itself", hint)
         elif asked.name not in project.pipelines:
             hint = _meant(project, asked.name)
@@ -113,7 +113,9 @@ def _in_a_circle(inputs: _Inputs, circle: tuple[str, ...]) -> Problem:
     following = circle[1]
     asked = next(one for one in inputs.references.refs if one.name == following)
     way = " → ".join([*circle, circle[0]])
-    return _problem(inputs, asked, f"pipelines wait for each other: {way}", "take one of these refs out")
+    return _problem(
+        inputs, asked, f"pipelines depend on each other in a cycle: {way}", "remove one of these refs"
+    )
 
 
 def _problem(inputs: _Inputs, asked: Reference, message: str, suggestion: str) -> Problem:

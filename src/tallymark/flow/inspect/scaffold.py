@@ -23,7 +23,7 @@ from tallymark.sources.read_files import read_files
 from tallymark.spark import Sessions
 
 
-def propose_pipeline(
+def scaffold_from_sample(
     project: LoadedProject,
     sessions: Sessions,
     name: str,

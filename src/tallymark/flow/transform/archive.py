@@ -1,13 +1,14 @@
 """Moves files away once it is certain that their rows are in the table (`archive_landing_zones`).
 
-1. Ask the ledger for files whose load is COMMITTED and that were not moved yet: also those of an earlier run
-   that died before it got here. Duplicates were not read, so they stay.
-2. Move each into `_archive/` beside it, if it is still the file that was read. No glob sees what is in there.
-3. Tell the ledger that the path holds this content no more. Dying before it is healed by the next run, which
-   finds nothing at the path.
+1. Ask the ledger for files whose load is COMMITTED and that were not moved yet, including those of an earlier
+   run that died before this step. Duplicates were not read, so they stay.
+2. Move each into `_archive/` beside it, if it is still the file that was read. Globs do not see that folder.
+3. Record in the ledger that the path no longer holds this content. If the process dies before that, the next
+   run finds nothing at the path and records it.
 
 The files of a transform's landing zones are those that its results were pinned to. A content that one of its
-results has read, or is reading, is not read again: neither before the file is moved, nor when it comes again.
+results has read, or is reading, is not read again: neither before the file is moved, nor when it is delivered
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FOLDER = "_archive"
 
 
 def archive_committed(job: Job) -> tuple[str, ...]:
-    """Gives a warning for each file that could not be moved; the next run tries again."""
+    """Returns a warning for each file that could not be moved; the next run tries again."""
     files = _committed_files(job)
     warnings, gone = [], []
     if files:
@@ -39,7 +40,7 @@ def archive_committed(job: Job) -> tuple[str, ...]:
 
 
 def contents_read(job: Job) -> set[str]:
-    """Hashes of the files that results of this transform are made of."""
+    """Hashes of the files that results of this transform were computed from."""
     results = job.ledger.results(job.table_key, with_open=True)
     return {file.content_hash for result in results for file in result.pin.files}
 
@@ -52,7 +53,7 @@ def _committed_files(job: Job) -> list[SourceFile]:
 
 
 def _archived(file: SourceFile) -> bool:
-    """Whether its path no longer holds it. Another file in its place is left alone."""
+    """Returns whether its path no longer holds it. Another file in its place is not touched."""
     path = Path(file.path)
     try:
         found = path.stat()

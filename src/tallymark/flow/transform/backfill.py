@@ -1,4 +1,4 @@
-"""`--full-refresh`, `--since` and `--until`: which pipelines can be asked again, and for what."""
+"""`--full-refresh`, `--since` and `--until`: which pipelines can compute rows again, and which rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallymark.model.types import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# With these, rows of a window would take the place of all others, or come a second time.
+# With these, rows of a window would replace all others, or be added a second time.
 _NO_WINDOWS = {
     Strategy.FULL_REFRESH: "would replace the whole table by the window",
     Strategy.FULL_MERGE: "would delete every row outside the window",
@@ -26,25 +26,25 @@ def refuse_rerun(pipeline: Pipeline, rerun: Rerun) -> None:
         return
     if rerun.full_refresh and rerun.is_windowed:
         raise ConfigError(
-            "--full-refresh asks for everything, --since and --until for a part: choose one",
-            hint="leave out --full-refresh, or both of the others",
+            "--full-refresh computes all rows again, --since and --until only a part: choose one",
+            hint="leave out --full-refresh, or --since and --until",
         )
     asked = "--full-refresh" if rerun.full_refresh else "--since and --until"
     if pipeline.transform is None:
         raise Unsupported(
-            f"{pipeline.name} loads files: {asked} is for transforms, which can ask for their rows again",
-            hint="name transforms only; files are loaded again by delivering them under a new content",
+            f"{pipeline.name} loads files: {asked} is for transforms, which can compute their rows again",
+            hint="name transforms only; to load rows of a file again, deliver a file with other content",
         )
     if pipeline.is_view:
         raise Unsupported(
-            f"{pipeline.name} is a view, which keeps no rows: {asked} has nothing to do",
-            hint="ask the tables that it reads again",
+            f"{pipeline.name} is a view, which keeps no rows: {asked} does not apply",
+            hint="name the pipelines of the tables that it reads",
         )
     if pipeline.config.archive_landing_zones:
         raise Unsupported(
-            f"{pipeline.name}: {asked} cannot be done: the files of its landing zones were moved away "
+            f"{pipeline.name}: {asked} is not possible: the files of its landing zones were moved away "
             "(archive_landing_zones)",
-            hint="put the files back and drop the table, if that is what is meant",
+            hint="to load them again, move the files back and drop the table",
         )
     strategy = pipeline.settings.strategy
     if rerun.full_refresh:
@@ -61,11 +61,11 @@ def window_of(settings: MergeSettings, rerun: Rerun) -> Window | None:
 
 
 def rows_in(frame: DataFrame, window: Window, file: str) -> DataFrame:
-    """Spark takes the condition down into what the query reads, where it can."""
+    """Spark pushes the condition down into what the query reads, where it can."""
     field = next((f for f in frame.schema.fields if f.name.casefold() == window.column.casefold()), None)
     if field is None:
         raise SourceError(
-            f"{file}: the result has no column {window.column}, which --since and --until go by",
+            f"{file}: the result has no column {window.column}, which --since and --until refer to",
             hint="select it, or name another column by watermark_column",
         )
     from pyspark.sql import functions as F
@@ -77,8 +77,8 @@ def rows_in(frame: DataFrame, window: Window, file: str) -> DataFrame:
     for option, value in values.items():
         if value is None:
             raise SourceError(
-                f"{option} {bounds[option]}: is no {type_}, which {field.name} is",
-                hint="give it like 2026-01-31, '2026-01-31 12:00:00' or a number, as the column has it",
+                f"{option} {bounds[option]}: not a valid {type_}; {field.name} is a {type_} column",
+                hint="write it like 2026-01-31, '2026-01-31 12:00:00' or a number, to match the column",
             )
     if len(values) == len(bounds) and values["--since"] >= values["--until"]:
         raise SourceError(
@@ -99,8 +99,8 @@ def _refuse_refresh(pipeline: str, strategy: Strategy) -> None:
         case _:
             return
     raise Unsupported(
-        f"{pipeline}: --full-refresh cannot be done: {why}",
-        hint="drop the table and run again, if that is what is meant",
+        f"{pipeline}: --full-refresh is not possible: {why}",
+        hint="to start over, drop the table and run again",
     )
 
 
@@ -110,12 +110,12 @@ def _refuse_window(pipeline: str, settings: MergeSettings) -> None:
         why = "would close the versions of every key outside the window (scd_close_absent)"
     if why is not None:
         raise Unsupported(
-            f"{pipeline}: --since and --until cannot be done: {settings.strategy} {why}",
+            f"{pipeline}: --since and --until are not possible: {settings.strategy} {why}",
             hint="use delete_insert, snapshot or a strategy with a unique_key; or --full-refresh",
         )
     if _window_column(settings) is None:
         raise ConfigError(
-            f"{pipeline}: nothing says which column --since and --until go by",
+            f"{pipeline}: no column is set for --since and --until",
             hint="set watermark_column, or partition_column",
         )
 

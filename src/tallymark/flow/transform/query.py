@@ -1,56 +1,115 @@
-"""The rows of a transform: pipeline.sql rendered and asked of Spark, or pipeline.py called."""
+"""The rows of a transform: pipeline.sql rendered and run, or pipeline.py called, on the inputs of its pin."""
 
 from __future__ import annotations
 
 import re
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, assert_never
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from tallymark.checks.split import Checked
 from tallymark.config.query_files import Language
 from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.transform.backfill import rows_in
-from tallymark.flow.transform.inputs import Inputs
-from tallymark.model.batch import Pin, WatermarkValue
+from tallymark.model.batch import Batch, Pin, QueryResult, Watermark, WatermarkValue
+from tallymark.model.plan import TECHNICAL_COLUMNS
 from tallymark.model.section import Scalar
 from tallymark.model.settings import Strategy
-from tallymark.model.table import PROVENANCE_COLUMNS
+from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
+from tallymark.model.types import quoted
+from tallymark.sources.read_files import CORRUPT, read_files
 from tallymark.templates import Context, Template, TypedValue, render
 
 _NO_DEFAULT = object()
 _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _THIS = re.compile(r"\bthis\b")
 _THIS_VIEW = "tm_this"
+_NOT_FOR_QUERIES = {*TECHNICAL_COLUMNS, CORRUPT, *(column.name for column in PROVENANCE_COLUMNS)}
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Tables and landing zones in the versions of the pin. Each is read once, when it is first needed."""
+
+    job: Job
+    query: Query
+    pin: Pin
+    opened: ExitStack  # its owner closes it after the commit
+    frames: dict[str, DataFrame] = field(default_factory=dict, init=False)
+
+    def table(self, name: str) -> DataFrame:
+        if name not in self.pin.tables:
+            raise _undeclared("ref", name)
+        table, version = self.job.connections.input_table(name), self.pin.tables[name]
+        return self._once(f"ref {name}", lambda: table.read(version, self.job.spark))
+
+    def zone(self, name: str) -> DataFrame:
+        if name not in self.pin.zones:
+            raise _undeclared("landing_zone", name)
+        key = f"landing_zone {name}"
+        if key not in self.frames:
+            self.frames[key] = self._read_zone(name)
+        return self.frames[key]
+
+    def this(self) -> DataFrame | None:
+        """The pipeline's own table as it is before this load."""
+        target = self.job.target
+        version = target.input_version()
+        if version is None:
+            return None
+        return self._once("this", lambda: target.read(version, self.job.spark))
+
+    def _once(self, key: str, read: Callable[[], AbstractContextManager[DataFrame]]) -> DataFrame:
+        if key not in self.frames:
+            self.frames[key] = self.opened.enter_context(read())
+        return self.frames[key]
+
+    def _read_zone(self, name: str) -> DataFrame:
+        """A row that cannot be parsed stops the load: a query has no quarantine."""
+        source = read_files(
+            self.job.spark, self.query.zones[name], (), self.pin.zones[name], self.job.task.root
+        )
+        message = F.concat(F.col(SOURCE_FILE), F.lit(" holds a malformed record: "), F.col(CORRUPT))
+        whole = source.frame.where(F.when(F.col(CORRUPT).isNull(), True).otherwise(F.raise_error(message)))
+        return whole.drop(*_NOT_FOR_QUERIES)
+
+
+def _undeclared(asked: str, name: str) -> ConfigError:
+    return ConfigError(
+        f"{asked}({name!r}) is not among the inputs that the file names",
+        hint=f"call {asked} with a name in quotes, so that it is known before anything runs",
+    )
 
 
 @dataclass(frozen=True)
-class Result:
+class TransformResult:
     frame: DataFrame
-    sql: str = ""  # as it was asked; empty for pipeline.py
+    sql: str = ""  # as it was run; empty for pipeline.py
 
 
-def transformed(job: Job, query: Query, pin: Pin, as_of: datetime, opened: ExitStack) -> Result:
+def transformed(job: Job, query: Query, pin: Pin, as_of: datetime, opened: ExitStack) -> TransformResult:
     """`opened` is closed after the commit, because Spark may read inputs until then."""
     inputs = Inputs(job, query, pin, opened)
     match query.transform.language:
         case Language.SQL:
-            result = _asked(inputs, query, as_of)
+            result = _run_sql(inputs, query, as_of)
         case Language.PYTHON:
-            result = Result(_called(inputs, query, as_of))
+            result = TransformResult(_call_python(inputs, query, as_of))
         case _:
             assert_never(query.transform.language)
     frame = result.frame
     if pin.window is not None:
         frame = rows_in(frame, pin.window, query.transform.file)
-    # `SELECT *` brings those of the inputs along; they say nothing about the rows of this table.
-    return Result(frame.drop(*(column.name for column in PROVENANCE_COLUMNS)), result.sql)
+    # `SELECT *` includes those of the inputs, which say nothing about the rows of this table.
+    return TransformResult(frame.drop(*(column.name for column in PROVENANCE_COLUMNS)), result.sql)
 
 
 def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
@@ -82,13 +141,13 @@ def _view(kind: str, name: str, read: Callable[[str], DataFrame]) -> str:
     return f"`{view}`"
 
 
-def _asked(inputs: Inputs, query: Query, as_of: datetime) -> Result:
+def _run_sql(inputs: Inputs, query: Query, as_of: datetime) -> TransformResult:
     file = query.transform.file
     rendered = render(Template(file, query.transform.text), context_of(inputs, query, as_of))
     try:
-        return Result(inputs.job.spark.sql(rendered.sql), rendered.sql)
+        return TransformResult(inputs.job.spark.sql(rendered.sql), rendered.sql)
     except Exception as error:
-        # What follows is the query's plan, or the query once more.
+        # After the first line, Spark prints the plan or repeats the query.
         text = next((line for line in str(error).splitlines() if line.strip()), "").partition("; line ")[0]
         place = _PLACE.search(str(error))
         line = rendered.template_line(int(place[1]), int(place[2]) + 1) if place else 0
@@ -103,7 +162,7 @@ class TransformContext:
     spark: SparkSession
     ref: Callable[[str], DataFrame]
     landing_zone: Callable[[str], DataFrame]
-    this: DataFrame | None  # the table as it was before this load; None before the first
+    this: DataFrame | None  # the table before this load; None before the first load
     run_started_at: datetime
     watermark_value: WatermarkValue | None
     _context: Context
@@ -120,13 +179,13 @@ class TransformContext:
         return default
 
     def __getattr__(self, name: str) -> Callable[[], bool]:
-        """is_incremental() and its like, one for each strategy."""
+        """is_incremental() and the like, one for each strategy."""
         if name.startswith("is_") and name[3:] in tuple(Strategy):
             return partial(self._context.is_strategy, Strategy(name[3:]))
         raise AttributeError(f"ctx has no {name}")
 
 
-def _called(inputs: Inputs, query: Query, as_of: datetime) -> DataFrame:
+def _call_python(inputs: Inputs, query: Query, as_of: datetime) -> DataFrame:
     transform = query.transform
     context = context_of(inputs, query, as_of)
     ctx = TransformContext(
@@ -149,7 +208,7 @@ def _called(inputs: Inputs, query: Query, as_of: datetime) -> DataFrame:
         raise _at_its_line(transform.file, error) from error
     if not isinstance(frame, DataFrame):
         raise SourceError(
-            f"{transform.file}: gave {type(frame).__name__}, not a DataFrame",
+            f"{transform.file}: returned {type(frame).__name__}, not a DataFrame",
             hint="return a Spark DataFrame from transform(ctx), or set `result` to one",
         )
     return frame
@@ -159,4 +218,28 @@ def _at_its_line(file: str, error: Exception) -> SourceError:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f"{file}:{own[-1].lineno}" if own else file
     words = next((line for line in str(error).splitlines() if line.strip()), "")
-    return SourceError(f"{where}: {type(error).__name__}: {words[:500]}", hint="repair it, then run again")
+    return SourceError(f"{where}: {type(error).__name__}: {words[:500]}", hint="correct it, then run again")
+
+
+def watermark_after(job: Job, batch: Batch, checked: Checked) -> Watermark | None:
+    """The highest value of the watermark column that has been loaded, including this batch. Kept for
+    transforms, whose queries continue from it."""
+    name = job.task.settings.watermark_column
+    if name is None or not isinstance(batch.contents, QueryResult):
+        return None
+    pin = batch.contents.pin
+    rows = checked.good
+    last = job.ledger.last_receipt(job.table_key)
+    before = last.watermark if last is not None and not pin.refresh else None
+    if pin.window is not None:  # rows between the watermark and the window are not loaded yet
+        return before
+    column = next((f for f in rows.schema.fields if f.name.casefold() == name.casefold()), None)
+    if column is None:
+        return before
+    highest = rows.agg(F.max(rows[quoted(column.name)]).cast("string")).collect()[0][0]
+    if highest is None:
+        return before
+    after = Watermark(highest, column.dataType.simpleString())
+    if before is not None and before.type == after.type and before.value > after.value:  # type: ignore[operator]
+        return before
+    return after

@@ -1,4 +1,4 @@
-"""`materialized: view`: the query itself is kept in the destination, and whoever reads the view asks it.
+"""`materialized: view`: the destination keeps the query itself, and runs it whenever the view is read.
 
 A view goes the way of every result of a transform: looked for, claimed, applied with its marker, recorded.
 Its content is its query in the destination's own SQL. So it is made again when that changes, by the template
@@ -24,26 +24,26 @@ from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.report import PlanReport, Step
 from tallymark.templates import Context, Template, names_used, render
 
-_NO_RUN = datetime(2000, 1, 1, tzinfo=UTC)  # a view may not ask for the time of the run
+_NO_RUN = datetime(2000, 1, 1, tzinfo=UTC)  # a view must not use the time of the run
 
 _NOT_FOR_VIEWS = {
-    "this": ("a view keeps no rows that its query could go on from", "set materialized: table"),
-    "table_exists": ("a view keeps no rows that its query could go on from", "set materialized: table"),
+    "this": ("a view keeps no rows that its query could continue from", "set materialized: table"),
+    "table_exists": ("a view keeps no rows that its query could continue from", "set materialized: table"),
     "run_started_at": (
-        "a view is made once and asked later: it would keep the time at which it was made",
+        "a view is created once and read later: it would keep the time at which it was created",
         "write current_timestamp(), or set materialized: table",
     ),
 }
 
 
 def refuse_wrong_views(project: LoadedProject) -> None:
-    """Raises ConfigError with everything that can be said about views without their destination."""
+    """Raises ConfigError with everything that is wrong with views and shows without their destination."""
     problems = [
         problem
         for pipeline in project.pipelines.values()
         if pipeline.is_view
         and pipeline.transform is not None
-        and pipeline.transform.language is Language.SQL  # all else is told with the configuration
+        and pipeline.transform.language is Language.SQL  # anything else is an error of the configuration
         for problem in _problems(project, pipeline, pipeline.transform)
     ]
     if problems:
@@ -56,13 +56,13 @@ def _problems(project: LoadedProject, pipeline: Pipeline, transform: Transform) 
         other = project.pipelines[one.name].destination
         if other != pipeline.destination:
             message = (
-                f"{one.name} is in {other}, and a view in {pipeline.destination} reads only what is there"
+                f"{one.name} is in {other}, but a view in {pipeline.destination} reads only tables there"
             )
             hint = "set materialized: table: Spark reads from anywhere"
             yield Problem(transform.file, one.line, 0, "", message, hint)
     for zone in found.zones:
         message = "a view cannot read the files of a landing zone"
-        hint = "load them by a pipeline of their own and refer to that, or set materialized: table"
+        hint = "load them with a pipeline of their own and use ref() on it, or set materialized: table"
         yield Problem(transform.file, zone.line, 0, "", message, hint)
     for name, line in names_used(Template(transform.file, transform.text)).items():
         if name in _NOT_FOR_VIEWS:
@@ -71,7 +71,7 @@ def _problems(project: LoadedProject, pipeline: Pipeline, transform: Transform) 
 
 
 def view_pin(job: Job, query: Query) -> tuple[Pin | None, tuple[tuple[str, str], ...]]:
-    """None when an input is not there yet. And what is waited for, with the reason."""
+    """None if an input does not exist yet; and what is deferred, with the reason."""
     plan = planned_view(job, query)
     if plan.missing:
         pipelines = _pipelines(query)
@@ -80,17 +80,17 @@ def view_pin(job: Job, query: Query) -> tuple[Pin | None, tuple[tuple[str, str],
 
 
 def planned_view(job: Job, query: Query) -> ViewPlan:
-    """Raises Unsupported for what the destination cannot say, NotATable when something else is there."""
+    """Raises Unsupported for what the destination cannot express, NotATable if its name is taken."""
     return _views(job).plan(job.task.table, _view_query(job, query))
 
 
 def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None]) -> Receipt:
-    """In the place of `load_batch`."""
+    """For a view what `load_batch` is for a table."""
     started = time.monotonic()
     plan = _plan_of(job, batch)
     job.stop_if_cancelled()
     ensure_lease()
-    job.tell(Step.APPLY, "making the view")
+    job.tell(Step.APPLY, "creating the view")
     commit = _views(job).make(plan, Marker.of(batch, fence, job.task.strategy, Counts()))
     return Receipt(
         batch_id=batch.id,
@@ -113,7 +113,7 @@ def explain_view(job: Job, batch: Batch, more: int) -> PlanReport:
         table=job.task.table,
         strategy=job.task.strategy,
         shape="View",
-        reason="the view gets another query" if plan.replaces else "the query is kept, nothing is loaded",
+        reason="the view gets a new query" if plan.replaces else "the query is kept, nothing is loaded",
         creates_table=not plan.replaces,
         counts=Counts(),
         files=batch.names,
@@ -123,7 +123,7 @@ def explain_view(job: Job, batch: Batch, more: int) -> PlanReport:
 
 
 def _plan_of(job: Job, batch: Batch) -> ViewPlan:
-    """A retry makes what it was registered for, or nothing: the query may be another one by now."""
+    """A retry creates the view that was registered, or nothing: the query may have changed since."""
     query = job.task.query
     assert query is not None  # noqa: S101  of a view
     plan = planned_view(job, query)
@@ -131,8 +131,8 @@ def _plan_of(job: Job, batch: Batch) -> ViewPlan:
     if plan.missing or _pin(plan).identity != batch.contents.pin.identity:
         raise SourceError(
             f"{query.transform.file}: the query or the columns of its inputs have changed since this batch "
-            "was begun; nothing was written",
-            hint="run again: the view is made as the query is now",
+            "was started; nothing was written",
+            hint="run again: the view is created with the current query",
         )
     return plan
 
@@ -153,7 +153,7 @@ def _view_query(job: Job, query: Query) -> ViewQuery:
 
 
 def _pipelines(query: Query) -> dict[str, str]:
-    """By the names that they have in the query; `a.b_c` and `a_b.c` are two."""
+    """Pipelines by their names in the query; `a.b_c` and `a_b.c` get different ones."""
     named: dict[str, str] = {}
     for pipeline in query.refs:
         relation = f"tm_{pipeline.replace('.', '_').lower()}"
