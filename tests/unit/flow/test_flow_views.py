@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[Callable[[ViewShop], None], str]] = {
     "itself": (lambda shop: shop.write(BIG.replace("WHERE", "-- {{ this }}\nWHERE")), "this: a view keeps"),
     "the time of the run": (
         lambda shop: shop.write(BIG.replace("order_id,", "order_id, {{ run_started_at }} AS at,")),
-        "run_started_at: a view is made once",
+        "run_started_at: a view is created once",
     ),
     "Delta": (
         lambda shop: shop.write(BIG.replace("view\n", "view\n-- @destination: lake\n")),
