@@ -20,9 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from tallymark.config.effective import effective_settings
 from tallymark.config.keys import schemas as config_schemas
-from tallymark.config.load_project import LoadedProject, find_project, load_project
+from tallymark.config.load_project import LoadedProject, effective_settings, find_project, load_project
 from tallymark.config.new_project import scaffold_project
 from tallymark.errors import ConfigError, LedgerError
 from tallymark.flow.inspect.findings import checked_graph, diagnose

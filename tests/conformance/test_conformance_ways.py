@@ -15,7 +15,7 @@ from driver_rows import MANY
 from oracle import Oracle, Row, canonical
 from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.delta import write as delta_write
-from tallymark.destinations.lakehouse import prune
+from tallymark.destinations.lakehouse import relations as prune
 from tallymark.destinations.lakehouse.labels import Labelled
 from tallymark.model.plan import KeyRange, Plan
 from tallymark.model.settings import MergeSettings

@@ -73,7 +73,7 @@ def _answer(failure: Failure, exit_code: int) -> Answer:
 
 
 def _write_crash_log(error: Exception, argv: Sequence[str], project: Path, version: str) -> Path | None:
-    from tallymark.model.secrets import redact
+    from tallymark.model.section import redact
 
     now = datetime.now(UTC)
     text = "\n".join(

@@ -90,7 +90,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 def clean(text: str) -> str:
     """Hides secrets and escapes control characters: a value from a file must not control the terminal."""
-    from tallymark.model.secrets import redact
+    from tallymark.model.section import redact
 
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", redact(text))
 

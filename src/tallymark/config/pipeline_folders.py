@@ -36,8 +36,7 @@ from tallymark.config.yaml_file import (
     read_text,
 )
 from tallymark.destinations.registry import kind_of
-from tallymark.model.secrets import redact
-from tallymark.model.section import Scalar
+from tallymark.model.section import Scalar, redact
 from tallymark.model.settings import MergeSettings, SchemaEvolution
 
 PROJECT_FILE = "tallymark.yaml"

@@ -18,7 +18,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from tallymark.errors import ConfigError
-from tallymark.model.secrets import redact, remember
+from tallymark.model.section import redact, remember
 
 MAX_FILE_BYTES = 256 * 1024  # YAML takes seconds for more than this
 MAX_VALUES = 100_000

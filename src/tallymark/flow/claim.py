@@ -41,7 +41,7 @@ from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import Batch, BatchContents, Files, QueryResult, SourceFile
 from tallymark.model.receipt import Applied, Receipt
 from tallymark.model.report import Failure, Step
-from tallymark.model.secrets import redact
+from tallymark.model.section import redact
 
 _BATCHED_AGAIN = Failure("TM000", "released to be batched again")
 

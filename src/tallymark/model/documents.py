@@ -41,7 +41,7 @@ from tallymark.model.report import (
     SettingsReport,
     VersionNumber,
 )
-from tallymark.model.secrets import redact
+from tallymark.model.section import redact
 
 VERSION = 1  # grows when a field is removed or changes its meaning; a new field does not count
 

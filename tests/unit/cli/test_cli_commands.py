@@ -13,7 +13,7 @@ import pytest
 
 from tallymark.cli.main import main
 from tallymark.errors import ConfigError, GuardTripped
-from tallymark.model import secrets
+from tallymark.model import section as secrets
 from tallymark.model.report import Finding, PlanReport, RunReport
 
 COMMANDS = {

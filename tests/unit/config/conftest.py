@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tallymark.model import secrets
+from tallymark.model import section as secrets
 from unit.config.project_folder import ORDERS, Folder, Problems
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tallymark.config.effective import effective_settings
+from tallymark.config.load_project import effective_settings
 from tallymark.config.pipeline_folders import Pipeline
 from tallymark.model.report import SettingOrigin
 from tallymark.model.settings import Strategy

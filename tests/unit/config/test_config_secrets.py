@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.config.project_file import ProjectConfig
-from tallymark.model.secrets import Redactor, redact
+from tallymark.model.section import Redactor, redact
 from unit.config.project_folder import Folder, Problems, source_of
 
 SOURCE = "source: {files: in/*.csv}\n"

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tallymark.destinations.contract import WriteMethod
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.labels import MATCHES, Labelled, Repair, merge_source
-from tallymark.destinations.lakehouse.prune import key_range_filter
+from tallymark.destinations.lakehouse.relations import key_range_filter
 from tallymark.errors import NotATable, TallymarkError
 from tallymark.model.plan import LABEL, Append, ChangeType, Label, Merge, Plan, ReplaceSlices, ReplaceTable
 from tallymark.model.receipt import Counts, Marker

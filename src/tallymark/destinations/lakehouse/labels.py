@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import DuplicatesFound, SampleRow
-from tallymark.destinations.lakehouse.prune import pruned
 from tallymark.destinations.lakehouse.relations import (
     LabelCounts,
     Relations,
@@ -26,6 +25,7 @@ from tallymark.destinations.lakehouse.relations import (
     duplicate_rows,
     given_rows,
     keeps_rows,
+    pruned,
     same_match,
     spark_text,
     written_rows,

@@ -34,7 +34,7 @@ from tallymark.destinations.warehouse.engine import (
     quoted_list,
 )
 from tallymark.errors import CommitUnknown, Unsupported
-from tallymark.model.secrets import redact
+from tallymark.model.section import redact
 from tallymark.model.table import JSON_TYPE
 
 if TYPE_CHECKING:

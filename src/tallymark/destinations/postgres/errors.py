@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from tallymark.errors import DestinationError, RowsRefused, TableBusy, TableMoved, TallymarkError
-from tallymark.model.secrets import redact
+from tallymark.model.section import redact
 
 if TYPE_CHECKING:
     import psycopg
