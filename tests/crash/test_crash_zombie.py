@@ -27,7 +27,6 @@ from tallymark.destinations.duckdb.engine import DuckDbEngine
 from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
-from tallymark.destinations.warehouse.engine import literal
 from tallymark.destinations.warehouse.markers import APPLIED, MarkerTables
 from tallymark.errors import DestinationError, LedgerError
 from tallymark.flow.lease import HeldLease
@@ -70,7 +69,7 @@ def no_fence() -> Iterator[None]:
 
     def without_key(self: MarkerTables, marker: Marker) -> Any:
         if self._home(APPLIED) is not None:
-            contents = ", ".join(literal(content) for content in marker.content_hashes)
+            contents = ", ".join(self.session.dialect.text(content) for content in marker.content_hashes)
             self.session.execute(f"DELETE FROM {self._at(APPLIED)} WHERE content_hash IN ({contents})")
         return write(self, marker)
 

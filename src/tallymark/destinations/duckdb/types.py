@@ -1,14 +1,16 @@
-"""DuckDB's types and Spark's, nested ones too."""
+"""Types between Spark and DuckDB, nested types included."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from tallymark.destinations.warehouse.engine import quoted
+from tallymark.destinations.warehouse.engine import SqlDialect
 from tallymark.errors import Unsupported
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import ArrayOf, MapOf, Primitive, SparkType, StructOf, stored_type
+
+DIALECT = SqlDialect("duckdb")
 
 _NATIVE = {
     "boolean": "BOOLEAN",
@@ -60,7 +62,7 @@ def native_type(spark_type: str) -> str:
 
 
 def exported_type(spark_type: str) -> str:
-    """As which a value goes into a Parquet file."""
+    """The type of a value in an exported Parquet file."""
     return "VARCHAR" if spark_type == JSON_TYPE else native_type(spark_type)
 
 
@@ -69,7 +71,9 @@ def _native(parsed: SparkType, whole: str) -> str:
         case Primitive(name="decimal", sizes=(precision, scale)):
             return f"DECIMAL({precision},{scale})"
         case StructOf(members=members):
-            return f"STRUCT({', '.join(f'{quoted(m.name)} {_native(m.type, whole)}' for m in members)})"
+            return (
+                f"STRUCT({', '.join(f'{DIALECT.quote(m.name)} {_native(m.type, whole)}' for m in members)})"
+            )
         case ArrayOf(element=element):
             return f"{_native(element, whole)}[]"
         case MapOf(key=key, value=value):

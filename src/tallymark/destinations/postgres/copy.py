@@ -1,45 +1,154 @@
-"""Rows as the binary format of COPY has them, made column by column: no row becomes an object of Python.
+"""Rows on their way into PostgreSQL by COPY, and the values that come back out.
 
-The server takes them in about half the time of texts, and numbers need not be written out to be sent.
+Both formats of COPY are made column by column: no row becomes a Python object. The server reads the binary
+format in about half the time of the text format, and numbers need not be formatted. The text format is the
+fallback: the server parses whatever has no binary encoding here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+import selectors
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallymark.destinations.postgres.types import DIALECT
 from tallymark.destinations.warehouse.engine import NativeColumn
+from tallymark.destinations.warehouse.transfer import timestamp_array
+from tallymark.errors import RowsRefused
+from tallymark.model.table import JSON_TYPE
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tallymark.destinations.warehouse.engine import Row
+
+_ROWS_AT_ONCE = 10_000
+_BYTES_AT_ONCE = 128 << 10
+_ESCAPED = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+
+def exported(column: NativeColumn) -> str:
+    """JSON, uuids and other values that are strings in Spark are cast to text by the server."""
+    text = column.spark in ("string", JSON_TYPE)
+    return f"CAST({DIALECT.quote(column.name)} AS text)" if text else DIALECT.quote(column.name)
+
+
+def copy_rows(
+    connection: psycopg.Connection[Row], sql: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]
+) -> None:
+    """Runs the COPY statement `sql`. Each part is sent before the next one is made: libpq buffers what it
+    cannot send at once, without limit, and copies the whole buffer with every part."""
+    first = next(tables, None)
+    if first is None:
+        return
+    batches = (b for t in chain([first], tables) for b in t.to_batches(max_chunksize=_ROWS_AT_ONCE))
+    parts: Iterator[memoryview] = (text_rows(batch, columns) for batch in batches)
+    if fits_binary(first.schema, columns):
+        sql, parts = f"{sql} (FORMAT binary)", _in_binary(batches, columns)
+    with (
+        selectors.DefaultSelector() as ready,
+        connection.cursor() as cursor,
+        cursor.copy(sql.encode()) as copy,
+    ):
+        ready.register(connection.pgconn.socket, selectors.EVENT_WRITE)
+        for data in parts:
+            for start in range(0, len(data), _BYTES_AT_ONCE):
+                copy.write(data[start : start + _BYTES_AT_ONCE])
+                while connection.pgconn.flush():
+                    ready.select()
+
+
+def _in_binary(batches: Iterator[pa.RecordBatch], columns: Sequence[NativeColumn]) -> Iterator[memoryview]:
+    yield memoryview(HEADER)
+    for batch in batches:
+        for array, column in zip(batch.columns, columns, strict=True):
+            if _is_text(array.type):
+                texts = array.cast(pa.string())
+                _refuse_nul(texts, bytes(_bytes_of(texts)), column)
+        yield _bytes_of(binary_rows(batch, columns))
+    yield memoryview(TRAILER)
+
+
+def text_rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> memoryview:
+    """Rows in the text format of COPY."""
+    *texts, last = [_copied(array, column) for array, column in zip(batch.columns, columns, strict=True)]
+    ended = pc.binary_join_element_wise(last, "", "\n", null_handling="replace", null_replacement="\\N")
+    rows = pc.binary_join_element_wise(*texts, ended, "\t", null_handling="replace", null_replacement="\\N")
+    return _bytes_of(rows)
+
+
+def _bytes_of(texts: pa.Array) -> memoryview:
+    """Arrow stores the texts of an array one after the other, as COPY needs them."""
+    if len(texts) == 0:
+        return memoryview(b"")
+    _, offsets, values = texts.buffers()
+    ends = memoryview(offsets).cast("i")
+    return memoryview(values)[ends[texts.offset] : ends[texts.offset + len(texts)]]
+
+
+def _copied(array: pa.Array, column: NativeColumn) -> pa.Array:
+    kind = array.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.array([None if v is None else "\\\\x" + v.hex() for v in array.to_pylist()], pa.string())
+    if pa.types.is_timestamp(kind):
+        return timestamp_array(array)
+    texts = array.cast(pa.string())
+    if not _is_text(kind):
+        return texts
+    present = bytes(_bytes_of(texts))  # one search through all texts is many times faster
+    _refuse_nul(texts, present, column)
+    for character, escaped in _ESCAPED:
+        if character.encode() in present:
+            texts = pc.replace_substring(texts, character, escaped)
+    return texts
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _refuse_nul(texts: pa.Array, present: bytes, column: NativeColumn) -> None:
+    """`present` has the bytes of all texts, and may have more."""
+    if b"\0" in present and pc.any(pc.match_substring(texts, "\0")).as_py():
+        raise RowsRefused(
+            f"column {column.name}: a text contains the character NUL, which PostgreSQL cannot store",
+            hint=f"give {column.name} a rule in `columns` that removes it, or load it as binary",
+        )
+
+
+# The binary format.
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 TRAILER = b"\xff\xff"
 
-# PostgreSQL counts from the year 2000. Its least numbers mean "since ever", so none of ours becomes one: the
-# server then refuses the value as out of range.
+# PostgreSQL counts from the year 2000. Its smallest numbers mean -infinity, so values are kept above them:
+# the server then refuses such a value as out of range.
 _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000
 _LONGEST_DECIMAL = 18  # digits that fit a bigint
-_FINEST_DECIMAL = 15  # digits after the point; they are filled up to groups of four
+_FINEST_DECIMAL = 15  # decimal places; padded to groups of four
 _NEGATIVE = 0x4000
-_ABSENT = -1  # for the length of a NULL
+_NULL_LENGTH = -1
 
-Fixed = Callable[[pa.Array], Any]  # values without NULLs → a matrix of bytes, one row each
+FixedEncoder = Callable[[pa.Array], Any]  # values without NULLs → a matrix of bytes, one row each
 
 
-def fits(schema: pa.Schema, columns: Sequence[NativeColumn]) -> bool:
-    """Whether this form is known for all columns, and holds every value: a number that is too large would be
-    cut off here, while the server refuses its text. Texts can be sent of whatever the server can read."""
+def fits_binary(schema: pa.Schema, columns: Sequence[NativeColumn]) -> bool:
+    """Whether all columns have a binary encoding that holds every value. A number that is too large would be
+    truncated here, while the server refuses its text."""
     return all(
         field.type in _TEXTS[_text_of(column)] if _text_of(column) else _fixed(field.type, column) is not None
         for field, column in zip(schema, columns, strict=True)
     )
 
 
-def rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> pa.Array:
-    """Pieces of one length stand next to each other as one; what has a length of its own comes between."""
+def binary_rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> pa.Array:
+    """Adjacent fields of fixed length are joined to one block; fields of variable length come in between."""
     count = batch.num_rows
     pieces: list[pa.Array] = []
     block = [_numbers(np.full(count, len(columns)), ">i2")]
@@ -52,22 +161,22 @@ def rows(batch: pa.RecordBatch, columns: Sequence[NativeColumn]) -> pa.Array:
     for array, column in zip(batch.columns, columns, strict=True):
         if _text_of(column):
             texts = array.cast(pa.binary())
-            lengths = pc.fill_null(pc.binary_length(texts), _ABSENT)
-            if column.native == "jsonb":  # the version of its format comes first
+            lengths = pc.fill_null(pc.binary_length(texts), _NULL_LENGTH)
+            if column.native == "jsonb":  # starts with the version of its format
                 texts = pc.binary_join_element_wise(b"\x01", texts, b"")
                 lengths = pc.add(lengths, pc.cast(array.is_valid(), pa.int32()))
             variable(texts, lengths.to_numpy(zero_copy_only=False))
             continue
         encode = _fixed(array.type, column)
-        assert encode is not None  # noqa: S101  `fits` has said so
+        assert encode is not None  # noqa: S101  `fits_binary` has checked it
         if not array.null_count:
             encoded = encode(array)
             block += [_numbers(np.full(count, encoded.shape[1]), ">i4"), encoded]
             continue
-        is_there = array.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         encoded = encode(array.drop_null())
-        places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
-        variable(_binary(encoded).take(places), np.where(is_there, encoded.shape[1], _ABSENT))
+        indices = pa.array(np.cumsum(is_valid) - 1, mask=~is_valid)
+        variable(_binary(encoded).take(indices), np.where(is_valid, encoded.shape[1], _NULL_LENGTH))
     if block:
         pieces.append(_binary(np.hstack(block)))
     return pc.binary_join_element_wise(*pieces, b"", null_handling="replace", null_replacement=b"")
@@ -83,19 +192,19 @@ _TEXTS = {
 
 
 def _text_of(column: NativeColumn) -> str:
-    """Empty for what has no length of its own."""
+    """Empty for types of fixed length."""
     without_size = re.sub(r"^(character varying)\(\d+\)$", r"\1", column.native)
     return without_size if without_size in _TEXTS else ""
 
 
-def _fixed(kind: pa.DataType, column: NativeColumn) -> Fixed | None:
+def _fixed(kind: pa.DataType, column: NativeColumn) -> FixedEncoder | None:
     if pa.types.is_decimal128(kind):
         return _decimal(kind, column.native)
     of, encode = _BY_TYPE.get(column.native, ((), None))
     return encode if kind in of else None
 
 
-def _whole(form: str) -> Fixed:
+def _whole(form: str) -> FixedEncoder:
     return lambda array: _numbers(array.to_numpy(zero_copy_only=False), form)
 
 
@@ -114,7 +223,7 @@ def _timestamp(array: pa.Array) -> Any:
 
 
 _WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-_BY_TYPE: dict[str, tuple[Sequence[pa.DataType], Fixed]] = {
+_BY_TYPE: dict[str, tuple[Sequence[pa.DataType], FixedEncoder]] = {
     "boolean": ((pa.bool_(),), _flags),
     "smallint": (_WHOLE[:2], _whole(">i2")),
     "integer": (_WHOLE[:3], _whole(">i4")),
@@ -127,8 +236,8 @@ _BY_TYPE: dict[str, tuple[Sequence[pa.DataType], Fixed]] = {
 }
 
 
-def _decimal(kind: pa.Decimal128Type, native: str) -> Fixed | None:
-    """Digits in groups of four, as many for every value: the server drops zeros at either end."""
+def _decimal(kind: pa.Decimal128Type, native: str) -> FixedEncoder | None:
+    """Digits in groups of four, the same number for every value: the server strips zeros at both ends."""
     if not re.fullmatch(r"numeric\(\d+,\d+\)", native):
         return None
     precision, scale = kind.precision, kind.scale
@@ -137,7 +246,7 @@ def _decimal(kind: pa.Decimal128Type, native: str) -> Fixed | None:
     whole_groups, fraction_groups = -(-(precision - scale) // 4), -(-scale // 4)
 
     def encode(array: pa.Array) -> Any:
-        words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)  # the lower half holds it all
+        words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)  # 18 digits fit the lower half
         value = words[array.offset : array.offset + len(array), 0]
         whole, fraction = np.divmod(np.abs(value), 10**scale)
         fraction *= 10 ** (4 * fraction_groups - scale)
@@ -156,7 +265,7 @@ def _decimal(kind: pa.Decimal128Type, native: str) -> Fixed | None:
 
 
 def _numbers(values: Any, form: str) -> Any:
-    """Each number as the bytes of one row."""
+    """A matrix with the bytes of one number in each row."""
     return np.ascontiguousarray(values, form).reshape(-1, 1).view(np.uint8)
 
 

@@ -1,46 +1,47 @@
-"""Views of PostgreSQL, which takes another query into a view only while its columns stay what they are."""
+"""Views of PostgreSQL, which can replace the query of a view only if its columns stay the same."""
 
 from __future__ import annotations
 
-from tallymark.destinations.warehouse.engine import Name, Session, literal, quoted
+from tallymark.destinations.postgres.types import DIALECT
+from tallymark.destinations.warehouse.engine import Session, TableName
 from tallymark.errors import DestinationError
 
 _TRIAL = "_tm_view"
 
 
-def schema_of(name: Name) -> str:
-    return "current_schema()" if name.schema is None else literal(name.schema)
+def schema_of(name: TableName) -> str:
+    return "current_schema()" if name.schema is None else DIALECT.text(name.schema)
 
 
-def oid_of(session: Session, name: Name) -> str | None:
+def oid_of(session: Session, name: TableName) -> str | None:
     rows = session.fetch(
         "SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
-        f"WHERE n.nspname = {schema_of(name)} AND c.relname = {literal(name.table)}"
+        f"WHERE n.nspname = {schema_of(name)} AND c.relname = {DIALECT.text(name.table)}"
     )
     return str(rows[0][0]) if rows else None
 
 
-def replace_view(session: Session, name: Name, query: str) -> None:
-    """Where the view cannot take the query, it is dropped and made anew, with its grants. Whoever reads it
-    sees the one or the other: all this is in one transaction."""
-    standing = oid_of(session, name)
-    if standing is None or _takes(session, standing, query):
-        session.execute(f"CREATE OR REPLACE VIEW {name.sql} AS {query}")
+def replace_view(session: Session, name: TableName, query: str) -> None:
+    """Drops a view that cannot take the query and creates it again, with its grants. All this is in one
+    transaction: readers see the old view or the new one."""
+    existing = oid_of(session, name)
+    if existing is None or _takes(session, existing, query):
+        session.execute(f"CREATE OR REPLACE VIEW {DIALECT.table(name)} AS {query}")
         return
-    _refuse_readers(session, standing)
-    grants = _grants(session, standing)
-    session.execute(f"DROP VIEW {name.sql}")
-    session.execute(f"CREATE VIEW {name.sql} AS {query}")
+    _refuse_readers(session, existing)
+    grants = _grants(session, existing)
+    session.execute(f"DROP VIEW {DIALECT.table(name)}")
+    session.execute(f"CREATE VIEW {DIALECT.table(name)} AS {query}")
     for granted in grants:
         session.execute(f"GRANT {granted}")
 
 
-def _takes(session: Session, standing: str, query: str) -> bool:
-    """Columns may come after those that are there, and nothing else may change."""
-    session.execute(f"CREATE TEMP VIEW {quoted(_TRIAL)} AS {query}")
+def _takes(session: Session, existing: str, query: str) -> bool:
+    """PostgreSQL accepts new columns after the existing ones, and no other change."""
+    session.execute(f"CREATE TEMP VIEW {DIALECT.quote(_TRIAL)} AS {query}")
     trial = session.fetch(f"SELECT 'pg_temp.{_TRIAL}'::regclass::oid")[0][0]
-    before, after = _columns(session, standing), _columns(session, str(trial))
-    session.execute(f"DROP VIEW pg_temp.{quoted(_TRIAL)}")
+    before, after = _columns(session, existing), _columns(session, str(trial))
+    session.execute(f"DROP VIEW pg_temp.{DIALECT.quote(_TRIAL)}")
     return after[: len(before)] == before
 
 
@@ -70,6 +71,6 @@ def _refuse_readers(session: Session, oid: str) -> None:
     if rows:
         readers = ", ".join(str(reader) for (reader,) in rows)
         raise DestinationError(
-            f"its columns change, which PostgreSQL allows only while no other view reads it: {readers} does",
-            hint="drop what reads it, then run again: what Tallymark made of it is made again",
+            f"its columns change, which PostgreSQL allows only if no other view reads it; {readers} does",
+            hint="drop the views that read it, then run again: Tallymark creates its own views again",
         )

@@ -1,8 +1,8 @@
-"""SQLite: a file with the tables, whose names have no schemas, so that `silver.orders` is one name.
+"""SQLite: tables in one file. SQLite has no schemas, so `silver.orders` is a single name.
 
-SQLite keeps texts, integers, floats and bytes. What these cannot hold without loss is a text that sorts and
-compares as the value does: a decimal with all its digits, a timestamp with six digits of a second. The
-declared type says what it is. NaN, which SQLite would turn into NULL, is the text 'NaN'.
+SQLite stores texts, integers, floats and bytes. Values that these cannot represent without loss are stored as
+texts that compare like the values: a decimal with all its digits, a timestamp with microseconds. The declared
+type says what they are. NaN, which SQLite would store as NULL, is the text 'NaN'.
 """
 
 from __future__ import annotations
@@ -25,27 +25,41 @@ from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.sqlite import CAPABILITIES
 from tallymark.destinations.sqlite.errors import refusal
 from tallymark.destinations.sqlite.values import for_arrow, python_value, row_digest, stored, type_of
-from tallymark.destinations.warehouse.arrow import ROWS_AT_ONCE, write_rows
 from tallymark.destinations.warehouse.engine import (
-    Name,
+    CatalogEntry,
     NativeColumn,
-    Relation,
     Row,
-    a_view,
-    literal,
-    quoted,
-    quoted_list,
-    refuse_no_place,
-    without_case,
+    SqlDialect,
+    TableName,
+    ascii_lower,
+    refuse_bad_path,
+    view_entry,
 )
+from tallymark.destinations.warehouse.transfer import ROWS_AT_ONCE, write_rows
 from tallymark.errors import DestinationError, Unsupported
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import Primitive, is_nested, stored_type
 
-OLDEST = (3, 35, 0)  # UPDATE … FROM and RETURNING came before, ALTER TABLE … DROP COLUMN with it
+OLDEST = (3, 35, 0)  # UPDATE … FROM needs 3.33, ALTER TABLE … DROP COLUMN needs 3.35
 _DECIMAL_ORDER = "tm_decimal"
+_ASCII_ONLY = "SQLite changes the case of ASCII letters only"
+_OTHER_NULLS = "SQLite treats NULL differently there"
+DIALECT = SqlDialect(
+    "sqlite",
+    null_safe="IS",
+    has_types=False,
+    like_ignores_case=True,
+    lacks={
+        exp.Upper: _ASCII_ONLY,
+        exp.Lower: _ASCII_ONLY,
+        exp.TimestampTrunc: "SQLite cannot truncate times",
+        exp.CurrentTimestamp: "SQLite's form differs from that of the times in its tables",
+        exp.Greatest: _OTHER_NULLS,
+        exp.Least: _OTHER_NULLS,
+    },
+)
 
-# The type as we write it. Ours end in _TEXT where SQLite would otherwise turn the text into a number.
+# Declared types. Those in _TEXT have text affinity: SQLite would otherwise convert the text to a number.
 _NATIVE = {
     "boolean": "BOOLEAN",
     "tinyint": "TINYINT",
@@ -76,7 +90,7 @@ _SPARK = {native: spark for spark, native in _NATIVE.items() if spark != "void"}
     "TIMESTAMPTZ": "timestamp",
     "JSON": JSON_TYPE,
 }
-_EXACT_IN_A_FLOAT = 15  # digits
+_EXACT_IN_A_FLOAT = 15  # decimal digits
 
 
 @dataclass(frozen=True)
@@ -84,51 +98,50 @@ class SqliteEngine:
     path: str
     busy_seconds: float = 30
     capabilities: ClassVar[Capabilities] = CAPABILITIES
-    dialect: ClassVar[str] = "sqlite"
-    null_safe: ClassVar[str] = "IS"
+    dialect: ClassVar[SqlDialect] = DIALECT
     joins_by_index: ClassVar[bool] = True
     longest_name: ClassVar[int] = 10_000
 
     @property
-    def place(self) -> str:
+    def database(self) -> str:
         return self.path
 
-    def locate(self, table: str) -> Name:
-        return Name(None, table, without_case(table))
+    def qualify(self, table: str) -> TableName:
+        return TableName(None, table, ascii_lower(table))
 
     @contextmanager
     def session(self, *, writes: bool) -> Iterator[SqliteSession]:
         if sqlite3.sqlite_version_info < OLDEST:
-            raise Unsupported(f"Python's SQLite is {sqlite3.sqlite_version}, older than 3.35")
-        refuse_no_place(self.path)
+            raise Unsupported(f"SQLite {sqlite3.sqlite_version} of this Python is older than 3.35")
+        refuse_bad_path(self.path)
         exists = Path(self.path).exists()
         try:
             connection = sqlite3.connect(
                 self.path if exists or writes else ":memory:",
                 timeout=self.busy_seconds,
-                isolation_level=None,  # transactions begin where we say so
+                isolation_level=None,  # transactions begin explicitly
                 check_same_thread=False,
             )
         except sqlite3.Error as error:
-            raise refusal(error, self) from error
+            raise refusal(error, self.path, self.busy_seconds) from error
         session = SqliteSession(self, connection)
         try:
             connection.create_collation(_DECIMAL_ORDER, _compare_decimals)
-            session.execute("PRAGMA temp_store = FILE")  # a large batch must not have to fit into memory
+            session.execute("PRAGMA temp_store = FILE")  # a large batch need not fit into memory
             yield session
         finally:
-            connection.close()  # what was not committed is gone
+            connection.close()  # rolls back what was not committed
 
     def check(self) -> None:
         with self.session(writes=False) as session:
-            session.temporary("_tm_check", [NativeColumn("x", "INT", "int")])
+            session.create_temporary("_tm_check", [NativeColumn("x", "INT", "int")])
             if Path(self.path).exists():
                 session.execute("BEGIN IMMEDIATE")
                 session.execute("ROLLBACK")
-            reason = session.obstacle_to_create(Name(None, "", ""))
+            reason = session.obstacle_to_create(TableName(None, "", ""))
         if reason:
             raise DestinationError(
-                f"{self.path}: {reason}", hint="let this user write the file and its folder"
+                f"{self.path}: {reason}", hint="give this user write permission for the file and its folder"
             )
 
     def native_type(self, spark_type: str) -> str:
@@ -156,7 +169,7 @@ class SqliteEngine:
 
     def ordered(self, value: exp.Expr, spark_type: str) -> exp.Expr:
         if spark_type.startswith("decimal"):
-            if isinstance(value, exp.Literal):  # a number would be compared as a number, before any text
+            if isinstance(value, exp.Literal):  # SQLite sorts every number before any text
                 value = exp.Literal.string(value.name)
             return exp.Collate(this=exp.paren(value), expression=exp.Var(this=_DECIMAL_ORDER))
         return value
@@ -165,7 +178,7 @@ class SqliteEngine:
         return value
 
     def coerced(self, value: str, native: str) -> str:
-        return value  # SQLite has no typed NULL, and a cast would change what is stored
+        return value  # SQLite has no typed NULL, and a cast may change the stored value
 
 
 @dataclass
@@ -173,141 +186,145 @@ class SqliteSession:
     engine: SqliteEngine
     connection: sqlite3.Connection
 
+    @property
+    def dialect(self) -> SqlDialect:
+        return DIALECT
+
     def execute(self, sql: str) -> int:
         try:
             return self.connection.execute(sql).rowcount
         except sqlite3.Error as error:
-            raise refusal(error, self.engine) from error
+            raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
 
     def fetch(self, sql: str) -> list[Row]:
         try:
             return self.connection.execute(sql).fetchall()
         except sqlite3.Error as error:
-            raise refusal(error, self.engine) from error
+            raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
 
-    def values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
+    def fetch_values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         return [
             tuple(python_value(value, kind) for value, kind in zip(row, spark_types, strict=True))
             for row in self.fetch(sql)
         ]
 
-    def named(self, sql: str) -> tuple[list[str], list[Row]]:
+    def fetch_named(self, sql: str) -> tuple[list[str], list[Row]]:
         try:
             cursor = self.connection.execute(sql)
             return [column[0] for column in cursor.description], cursor.fetchall()
         except sqlite3.Error as error:
-            raise refusal(error, self.engine) from error
+            raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
 
-    def relation(self, name: Name) -> Relation | None:
+    def describe(self, name: TableName) -> CatalogEntry | None:
         found = self.fetch(
             "SELECT type, sql FROM main.sqlite_schema "
-            f"WHERE type IN ('table', 'view') AND name = {literal(name.table)} COLLATE NOCASE"
+            f"WHERE type IN ('table', 'view') AND name = {DIALECT.text(name.table)} COLLATE NOCASE"
         )
         if not found:
             return None
         kind, sql = found[0]
         if kind == "view":
-            return a_view(sql)
+            return view_entry(sql)
         if str(sql).upper().startswith("CREATE VIRTUAL"):
-            return Relation((), obstacle="is a virtual table", is_table=False)
-        rows = self.fetch(f"PRAGMA main.table_xinfo({quoted(name.table)})")
+            return CatalogEntry((), obstacle="is a virtual table", is_table=False)
+        rows = self.fetch(f"PRAGMA main.table_xinfo({DIALECT.quote(name.table)})")
         columns = tuple(
             NativeColumn(str(row[1]), str(row[2]), self.engine.spark_type(str(row[2])), not row[3])
             for row in rows
-            if row[6] == 0  # others are computed by SQLite
+            if row[6] == 0  # others are hidden or generated
         )
-        return Relation(columns, obstacle=self.obstacle_to_create(name))
+        return CatalogEntry(columns, obstacle=self.obstacle_to_create(name))
 
-    def view_columns(self, name: Name) -> tuple[NativeColumn, ...]:
-        """What a view computes has no declared type: its values tell."""
-        rows = self.fetch(f"PRAGMA main.table_xinfo({quoted(name.table)})")
+    def view_columns(self, name: TableName) -> tuple[NativeColumn, ...]:
+        """Computed columns have no declared type: their values decide."""
+        rows = self.fetch(f"PRAGMA main.table_xinfo({DIALECT.quote(name.table)})")
         columns = []
         for column, declared in ((str(row[1]), str(row[2])) for row in rows):
-            kinds = (
-                [] if declared else self.fetch(f"SELECT DISTINCT typeof({quoted(column)}) FROM {name.sql}")
-            )
-            spark = (
-                self.engine.spark_type(declared) if declared else type_of({str(kind) for (kind,) in kinds})
-            )
+            spark = self.engine.spark_type(declared) if declared else self._type_of_values(name, column)
             columns.append(NativeColumn(column, declared, spark))
         return tuple(columns)
 
-    def replace_view(self, name: Name, query: str) -> None:
-        self.execute(f"DROP VIEW IF EXISTS {name.sql}")
-        self.execute(f"CREATE VIEW {name.sql} AS {query}")
+    def _type_of_values(self, name: TableName, column: str) -> str:
+        found = self.fetch(f"SELECT DISTINCT typeof({DIALECT.quote(column)}) FROM {DIALECT.table(name)}")
+        return type_of({str(kind) for (kind,) in found})
 
-    def obstacle_to_create(self, name: Name) -> str:
+    def replace_view(self, name: TableName, query: str) -> None:
+        self.execute(f"DROP VIEW IF EXISTS {DIALECT.table(name)}")
+        self.execute(f"CREATE VIEW {DIALECT.table(name)} AS {query}")
+
+    def obstacle_to_create(self, name: TableName) -> str:
         path = Path(self.engine.path)
         if path.exists() and not os.access(path, os.W_OK):
             return "the database file is read-only for this user"
         if not os.access(path.parent, os.W_OK):
-            return f"this user may not write the folder {path.parent}"  # SQLite's journal is made there
+            return f"this user may not write to the folder {path.parent}"  # for SQLite's journal
         return ""
 
-    def temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
-        defined = ", ".join(f"{quoted(c.name)} {c.native}" for c in columns)
-        self.execute(f"CREATE TEMP TABLE {quoted(name)} ({defined})")
+    def create_temporary(self, name: str, columns: Sequence[NativeColumn]) -> None:
+        defined = ", ".join(f"{DIALECT.quote(c.name)} {c.native}" for c in columns)
+        self.execute(f"CREATE TEMP TABLE {DIALECT.quote(name)} ({defined})")
 
-    def temporary_of(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
-        """In two steps: a table made of a query would not have the declared types."""
-        self.temporary(name, columns)
-        names = quoted_list([c.name for c in columns])
-        self.execute(f"INSERT INTO temp.{quoted(name)} ({names}) SELECT {names} FROM ({query}) AS q")
+    def create_temporary_as(self, name: str, columns: Sequence[NativeColumn], query: str) -> None:
+        """In two steps: CREATE TABLE … AS would lose the declared types."""
+        self.create_temporary(name, columns)
+        names = DIALECT.quote_list([c.name for c in columns])
+        self.execute(f"INSERT INTO temp.{DIALECT.quote(name)} ({names}) SELECT {names} FROM ({query}) AS q")
 
     def fill(self, name: str, columns: Sequence[NativeColumn], tables: Iterator[pa.Table]) -> None:
         marks = ", ".join("?" for _ in columns)
-        self.execute("BEGIN")  # of a temporary table: the database itself is not locked
+        self.execute("BEGIN")  # writes a temporary table only: does not lock the database
         for table in tables:
-            texts = [stored(a.combine_chunks(), c) for a, c in zip(table.columns, columns, strict=True)]
+            values = [stored(a.combine_chunks(), c) for a, c in zip(table.columns, columns, strict=True)]
             try:
-                rows = zip(*texts, strict=True)
-                self.connection.executemany(f"INSERT INTO temp.{quoted(name)} VALUES ({marks})", rows)
+                rows = zip(*values, strict=True)
+                self.connection.executemany(f"INSERT INTO temp.{DIALECT.quote(name)} VALUES ({marks})", rows)
             except sqlite3.Error as error:
-                raise refusal(error, self.engine) from error
+                raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
         self.execute("COMMIT")
 
-    def begin(self, name: Name, *, exists: bool, lock: bool) -> None:
+    def begin(self, name: TableName, *, exists: bool, lock: bool) -> None:
         self.execute("BEGIN IMMEDIATE" if lock else "BEGIN")
 
-    def hold_markers(self, name: Name) -> None:
-        """The whole database is locked already."""
+    def lock_markers(self, name: TableName) -> None:
+        """Does nothing: `begin` locks the whole database."""
 
-    def change_type(self, name: Name, column: NativeColumn) -> None:
-        """SQLite cannot, so the empty table is made anew, with its other columns and indexes as they were."""
-        relation = self.relation(name) or Relation(())
+    def change_type(self, name: TableName, column: NativeColumn) -> None:
+        """SQLite cannot change a type, so the empty table is created again, with its other columns,
+        indexes and triggers."""
+        entry = self.describe(name) or CatalogEntry(())
         kept = self.fetch(
             "SELECT sql FROM main.sqlite_schema WHERE type IN ('index', 'trigger') AND sql IS NOT NULL "
-            f"AND tbl_name = {literal(name.table)} COLLATE NOCASE"
+            f"AND tbl_name = {DIALECT.text(name.table)} COLLATE NOCASE"
         )
-        columns = [column if c.name.casefold() == column.name.casefold() else c for c in relation.columns]
+        columns = [column if c.name.casefold() == column.name.casefold() else c for c in entry.columns]
         defined = ", ".join(
-            f"{quoted(c.name)} {c.native}{'' if c.nullable else ' NOT NULL'}" for c in columns
+            f"{DIALECT.quote(c.name)} {c.native}{'' if c.nullable else ' NOT NULL'}" for c in columns
         )
-        self.execute(f"DROP TABLE {name.sql}")
-        self.execute(f"CREATE TABLE {name.sql} ({defined})")
+        self.execute(f"DROP TABLE {DIALECT.table(name)}")
+        self.execute(f"CREATE TABLE {DIALECT.table(name)} ({defined})")
         for (sql,) in kept:
             self.execute(str(sql))
 
-    def freeze(self, name: Name) -> None:
+    def begin_read(self, name: TableName) -> None:
         self.execute("BEGIN")
 
-    def fingerprint(self, name: Name, columns: Sequence[NativeColumn]) -> str:
-        """A sum, since rows have no order."""
+    def fingerprint(self, name: TableName, columns: Sequence[NativeColumn]) -> str:
+        """A sum: independent of the order of rows."""
         total = sum(row_digest(row) for rows in self._parts(name, columns) for row in rows)
         return f"{total:x}"
 
-    def export(self, name: Name, columns: Sequence[NativeColumn], file: Path) -> None:
+    def export(self, name: TableName, columns: Sequence[NativeColumn], file: Path) -> None:
         write_rows(file, columns, self._parts(name, columns), for_arrow)
 
-    def _parts(self, name: Name, columns: Sequence[NativeColumn]) -> Iterator[list[Row]]:
+    def _parts(self, name: TableName, columns: Sequence[NativeColumn]) -> Iterator[list[Row]]:
         try:
             cursor = self.connection.execute(
-                f"SELECT {quoted_list([c.name for c in columns])} FROM {name.sql}"
+                f"SELECT {DIALECT.quote_list([c.name for c in columns])} FROM {DIALECT.table(name)}"
             )
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 yield rows
         except sqlite3.Error as error:
-            raise refusal(error, self.engine) from error
+            raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
 
     def commit(self) -> None:
         self.execute("COMMIT")

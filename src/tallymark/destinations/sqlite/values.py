@@ -1,4 +1,4 @@
-"""Values between Arrow or Python and SQLite, which has texts for much of what it lacks."""
+"""Values between Arrow or Python and SQLite, which stores many types as texts."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallymark.destinations.warehouse.arrow import as_spark_gives, date_texts, decimal_texts, timestamp_texts
 from tallymark.destinations.warehouse.engine import NativeColumn, Row
+from tallymark.destinations.warehouse.transfer import (
+    date_texts,
+    decimal_texts,
+    local_wall_clock,
+    timestamp_texts,
+)
 from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import stored_type
 
 
 def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
-    """Values as SQLite keeps them."""
+    """Values as SQLite stores them."""
     kind = array.type
     if pa.types.is_decimal(kind):
         return decimal_texts(array)
@@ -39,12 +44,12 @@ def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
 
 
 def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
-    """Texts sort as times do only while all years have four digits."""
+    """Texts sort like the times only if every year has four digits."""
     for text in texts:
         if text is not None and text[4:5] != "-":
             raise RowsRefused(
-                f"column {column}: {text} is beyond year 9999, which SQLite's texts cannot order",
-                hint=f"give {column} a rule in `columns` that makes such values bad rows",
+                f"column {column}: {text} is after the year 9999, and SQLite could not sort it",
+                hint=f"give {column} a rule in `columns`, so that such rows are quarantined",
             )
 
 
@@ -59,7 +64,7 @@ def python_value(value: Any, spark_type: str) -> object:
         case "date":
             return date.fromisoformat(value)
         case "timestamp" | "timestamp_ntz":
-            return as_spark_gives(datetime.fromisoformat(value))
+            return local_wall_clock(datetime.fromisoformat(value))
         case "float" | "double":
             return float(value)
         case "json":
@@ -69,13 +74,13 @@ def python_value(value: Any, spark_type: str) -> object:
 
 
 def for_arrow(values: Sequence[Any], column: NativeColumn) -> Sequence[object]:
-    """Values as Arrow takes them for the column's type. In a table of others any value may be anywhere."""
+    """Values as Arrow accepts them for the column's type. A table that others fill may hold any value."""
     read = _READERS.get(stored_type(column.spark).family)
     return values if read is None else [None if value is None else read(value) for value in values]
 
 
 def type_of(kinds: set[str]) -> str:
-    """The Spark type of values whose `typeof` is among these."""
+    """The Spark type of values with these results of `typeof`."""
     match sorted(kinds - {"null"}):
         case ["integer"]:
             return "bigint"
@@ -101,7 +106,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "decimal": lambda value: Decimal(str(value)),
     "boolean": _flag,
     "date": date.fromisoformat,
-    "timestamp": datetime.fromisoformat,  # one without a zone is UTC, to Arrow too
+    "timestamp": datetime.fromisoformat,  # without an offset it is UTC, as in Arrow
     "timestamp_ntz": datetime.fromisoformat,
     "float": float,
     "double": float,

@@ -1,7 +1,7 @@
-"""Gates in a SQL database: what they find in a relation of the open transaction.
+"""Gates in a database: queries inside the open transaction.
 
-The rules are written for every engine. A quality test is Spark SQL, so it is translated; what might mean
-something else to the database is refused.
+Rules come as queries for every engine. A quality test is written in Spark SQL, so it is translated; what the
+database might answer differently is refused.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tallymark.destinations.queries import (
     summary_query,
     with_moments,
 )
-from tallymark.destinations.warehouse.engine import Name, quoted, quoted_list
+from tallymark.destinations.warehouse.engine import TableName
+from tallymark.destinations.warehouse.load_context import LoadContext, table_expression, with_relations
 from tallymark.destinations.warehouse.translate import ReadTable, translated
-from tallymark.destinations.warehouse.work import Work, reading, table_of
 from tallymark.errors import ConfigError, DestinationError
 from tallymark.model.gate import AFTER, MOST_SAMPLES, Gate, GateResult, QueryCheck, result_of
 
 
 @dataclass(frozen=True)
 class GateQueries:
-    work: Work
-    relation: Name  # the table as it will be
+    load: LoadContext
+    after: TableName  # the table, or a view of it, as it is after the load
 
     def results(self, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
         found = self._counts(gates)
@@ -43,7 +43,7 @@ class GateQueries:
         if summary is not None:
             summed = [position for position, gate in enumerate(gates) if is_in_summary(gate)]
             assert [each.alias for each in summary.selects] == list(map(count_column, summed))  # noqa: S101
-            (row,) = self.work.session.fetch(self._rendered(summary))
+            (row,) = self.load.session.fetch(self._rendered(summary))
             counts |= {position: int(str(found)) for position, found in zip(summed, row, strict=True)}
         for position, gate in enumerate(gates):
             if not is_in_summary(gate):
@@ -53,17 +53,19 @@ class GateQueries:
     def _count(self, gate: Gate) -> int:
         sql = f"SELECT COUNT(*) FROM ({self._offending(gate)}) AS q"
         try:
-            return int(str(self.work.session.fetch(sql)[0][0]))
+            return int(str(self.load.session.fetch(sql)[0][0]))
         except DestinationError as error:
-            if type(error) is not DestinationError or not _is_written(gate):  # busy, moved: not the query's
+            if type(error) is not DestinationError or not _is_written(
+                gate
+            ):  # busy or moved: not caused by the query
                 raise
             raise ConfigError(
-                f"{gate.rule}: {self.work.engine.capabilities.name} refuses the query: {error.message}",
-                hint="write it with what Spark and this database both have, then run `tallymark plan`",
+                f"{gate.rule}: {self.load.engine.capabilities.name} refuses the query: {error.message}",
+                hint="use only SQL that Spark and this database share, then run `tallymark plan`",
             ) from error
 
     def _samples(self, gate: Gate) -> list[dict[str, object]]:
-        names, rows = self.work.session.named(
+        names, rows = self.load.session.fetch_named(
             f"SELECT * FROM ({self._offending(gate)}) AS q LIMIT {MOST_SAMPLES}"
         )
         return [dict(zip(names, row, strict=True)) for row in rows]
@@ -73,19 +75,19 @@ class GateQueries:
         return self._translated(gate, written) if written else self._rendered(offending_query(gate.check))
 
     def _rendered(self, query: exp.Query) -> str:
-        engine = self.work.engine
-        mine = reading(with_moments(query, engine.moment), {AFTER: table_of(self.relation)})
-        return self.work.rendered(mine)
+        engine = self.load.engine
+        over_table = with_relations(with_moments(query, engine.moment), {AFTER: table_expression(self.after)})
+        return self.load.rendered(over_table)
 
     def _translated(self, gate: Gate, written: str) -> str:
-        engine = self.work.engine
+        engine = self.load.engine
         try:
-            table = ReadTable(self.relation, tuple(self.work.written))
+            table = ReadTable(self.after, tuple(self.load.written))
             return translated(engine, written, {AFTER: table}, for_view=False)
         except ValueError as error:
             raise ConfigError(
                 f"{gate.rule}: cannot be translated to {engine.capabilities.name}: {error}",
-                hint="write it with what Spark and this database both have, then run `tallymark plan`",
+                hint="use only SQL that Spark and this database share, then run `tallymark plan`",
             ) from error
 
 
@@ -93,9 +95,9 @@ def _is_written(gate: Gate) -> bool:
     return isinstance(gate.check, QueryCheck) and bool(gate.check.written)
 
 
-def after_relation(work: Work, rows: str) -> Name:
-    """A view of this session over the query `rows`: for a plan that is only looked at."""
-    name = Name(None, AFTER, AFTER)
-    names = quoted_list([column.name for column in work.written])
-    work.session.execute(f"CREATE TEMP VIEW {quoted(AFTER)} ({names}) AS {rows}")
+def view_of_rows_after(load: LoadContext, rows: str) -> TableName:
+    """A temporary view over the query `rows`: for a plan that is only shown."""
+    name = TableName(None, AFTER, AFTER)
+    names = load.sql.quote_list([column.name for column in load.written])
+    load.session.execute(f"CREATE TEMP VIEW {load.sql.quote(AFTER)} ({names}) AS {rows}")
     return name

@@ -1,11 +1,11 @@
-"""A table of a SQL database as an input: which version it has now, and its rows for Spark.
+"""A table of a database as an input: its version, and its rows for Spark.
 
-A database has no time travel, so a version can be read as long as the table has it. The story of one read:
+A database has no time travel, so a version can be read only while the table has it. The phases of one read:
 
-1. a transaction that sees one state begins
-2. in it the table has the version that was asked for, or InputMoved
-3. its rows go, some at a time, into a Parquet file in a temporary folder, and the transaction ends
-4. Spark reads that file for as long as the caller needs it; then the folder goes
+1. Begin a transaction that sees one state.
+2. Raise InputMoved unless the table has the requested version.
+3. Write its rows, in parts, to a Parquet file in a temporary folder, and end the transaction.
+4. Let Spark read that file for as long as the caller needs it, then delete the folder.
 """
 
 from __future__ import annotations
@@ -19,50 +19,52 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tallymark.destinations.warehouse.engine import Engine, Name, Relation, Session
+from tallymark.destinations.warehouse.engine import CatalogEntry, Engine, Session, TableName
 from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DIGITS = 12  # of a digest: enough to tell apart two states of one table
+_DIGITS = 12  # of a digest: enough to distinguish the states of one table
 
 
-def input_version(session: Session, table: str, name: Name) -> str | None:
+def input_version(session: Session, table: str, name: TableName) -> str | None:
     found = _readable(session, table, name)
     return None if found is None else _version(session, name, found)
 
 
 @contextmanager
 def exported_rows(
-    engine: Engine, table: str, name: Name, version: str, spark: SparkSession
+    engine: Engine, table: str, name: TableName, version: str, spark: SparkSession
 ) -> Iterator[DataFrame]:
     with _temporary_folder() as folder:
         with engine.session(writes=False) as session:
-            session.freeze(name)
+            session.begin_read(name)
             found = _readable(session, table, name)
             now = None if found is None else _version(session, name, found)
             if found is None or now != version:
                 raise InputMoved(table, wanted=version, found=now)
             _export(session, name, found, folder)
-        # Years before 1582 are what they say, whatever the session is set to.
-        yield spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(_address(folder))
+        # Dates before 1582 are not shifted, whatever the session's setting.
+        yield spark.read.option("datetimeRebaseMode", "CORRECTED").parquet(_url(folder))
 
 
-def _readable(session: Session, table: str, name: Name) -> Relation | None:
-    """Who only reads may lack the permission to load."""
-    found = session.relation(name)
+def _readable(session: Session, table: str, name: TableName) -> CatalogEntry | None:
+    """Expects no permission to load: reading is enough."""
+    found = session.describe(name)
     if found is not None and found.is_view:
         return replace(found, columns=session.view_columns(name))
     if found is not None and not found.is_table:
-        raise NotATable(f"{table}: {found.obstacle}, which cannot be an input", hint="refer to a table")
+        raise NotATable(
+            f"{table}: {found.obstacle}, and cannot be an input", hint="refer to a table or a view"
+        )
     return found
 
 
-def _version(session: Session, name: Name, found: Relation) -> str:
-    """By its last load; and for a table without one, which others fill, by all of its rows. A view, too: what
-    it gives changes without a load of it."""
+def _version(session: Session, name: TableName, found: CatalogEntry) -> str:
+    """From the last load. A table that others fill has none: its version is a digest of all its rows. So is
+    that of a view, whose rows change without a load of the view."""
     if found.is_view:
         return f"view-{_digest(found.columns, session.fingerprint(name, found.columns))}"
     columns = [(column.name, column.native) for column in found.columns]
@@ -77,7 +79,7 @@ def _digest(*facts: object) -> str:
     return sha256(repr(facts).encode()).hexdigest()[:_DIGITS]
 
 
-def _export(session: Session, name: Name, found: Relation, folder: Path) -> None:
+def _export(session: Session, name: TableName, found: CatalogEntry, folder: Path) -> None:
     try:
         session.export(name, found.columns, folder / "rows.parquet")
     except OSError as error:
@@ -96,11 +98,11 @@ def _temporary_folder() -> Iterator[Path]:
 
 def _no_space(folder: Path, error: OSError) -> DestinationError:
     return DestinationError(
-        f"{folder}: rows of an input cannot be kept there: {error}",
+        f"{folder}: cannot hold the rows of an input: {error}",
         hint="free some space, or set TMPDIR to a folder that has enough",
     )
 
 
-def _address(folder: Path) -> str:
-    """As Spark takes it, which may have another file system for plain paths and knows globs."""
+def _url(folder: Path) -> str:
+    """As a URL, since Spark may resolve plain paths on another file system; with glob characters escaped."""
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", str(folder))

@@ -12,8 +12,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tallymark.destinations.postgres import copy as postgres_binary
-from tallymark.destinations.postgres.values import copy_rows
+from tallymark.destinations.postgres import copy as postgres_copy
+from tallymark.destinations.postgres.copy import copy_rows
 from tallymark.destinations.warehouse.engine import NativeColumn
 from tallymark.errors import DestinationError
 
@@ -61,7 +61,7 @@ def taken(connection: psycopg.Connection[Any], table: pa.Table, natives: list[st
     columns = [
         NativeColumn(name, native, "") for name, native in zip(table.column_names, natives, strict=True)
     ]
-    assert postgres_binary.fits(table.schema, columns)
+    assert postgres_copy.fits_binary(table.schema, columns)
     connection.execute(f"CREATE TEMP TABLE t ({', '.join(f'{c.name} {c.native}' for c in columns)})")
     copy_rows(connection, "COPY t FROM STDIN", columns, iter([table]))
     return connection.execute("SELECT * FROM t").fetchall()
@@ -139,7 +139,7 @@ def test_times_before_all_time_are_refused(
 def test_what_has_no_known_form_goes_as_text(native: str, kind: pa.DataType) -> None:
     schema = pa.schema([("k", pa.int64()), ("v", kind)])
     columns = [NativeColumn("k", "bigint", ""), NativeColumn("v", native, "")]
-    assert not postgres_binary.fits(schema, columns)
+    assert not postgres_copy.fits_binary(schema, columns)
 
 
 def test_nul_is_refused_by_the_name_of_its_column(connection: psycopg.Connection[Any]) -> None:

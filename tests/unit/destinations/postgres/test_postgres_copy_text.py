@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from tallymark.destinations.postgres.values import copy_rows, lines
+from tallymark.destinations.postgres.copy import copy_rows, text_rows
 from tallymark.destinations.warehouse.engine import NativeColumn
 from tallymark.errors import DestinationError
 
@@ -20,7 +20,7 @@ WRITTEN = ["", "\\N", "\\\\N", "a\\tb", "a\\nb", "a\\rb", "back\\\\slash", "grö
 
 def copied(**columns: pa.Array) -> bytes:
     batch = pa.record_batch(columns)
-    return bytes(lines(batch, [NativeColumn(name, "", "") for name in columns]))
+    return bytes(text_rows(batch, [NativeColumn(name, "", "") for name in columns]))
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
@@ -55,8 +55,8 @@ def test_values_stand_in_the_order_of_the_columns() -> None:
 def test_a_part_of_a_batch_is_no_more_than_that() -> None:
     batch = pa.record_batch({"v": ["one", "two", "three", "four"]})
     column = [NativeColumn("v", "text", "string")]
-    assert bytes(lines(batch.slice(1, 2), column)) == b"two\nthree\n"
-    assert bytes(lines(batch.slice(4), column)) == b""
+    assert bytes(text_rows(batch.slice(1, 2), column)) == b"two\nthree\n"
+    assert bytes(text_rows(batch.slice(4), column)) == b""
 
 
 def test_nul_is_refused_by_the_name_of_its_column() -> None:

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from tallymark.destinations.postgres import engine as postgres_module
 from tallymark.destinations.sqlite import engine as sqlite_module
-from tallymark.destinations.warehouse import read as sql_read
-from tallymark.destinations.warehouse.engine import Name, Relation, Session
+from tallymark.destinations.warehouse import read as warehouse_read
+from tallymark.destinations.warehouse.engine import CatalogEntry, Session, TableName
 from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import DestinationError, InputMoved, NotATable
 from tallymark.model.receipt import Counts, Marker
@@ -206,13 +206,13 @@ def session_class(given: Input) -> str:
 
 def in_between(monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
     """After the version was compared and before the rows are read."""
-    export = sql_read._export
+    export = warehouse_read._export
 
-    def late(session: Session, name: Name, found: Relation, folder: Path) -> None:
+    def late(session: Session, name: TableName, found: CatalogEntry, folder: Path) -> None:
         what()
         export(session, name, found, folder)
 
-    monkeypatch.setattr(sql_read, "_export", late)
+    monkeypatch.setattr(warehouse_read, "_export", late)
 
 
 def mark(given: Input, sequence: int, batch: str, *, forget: bool = False) -> None:
@@ -220,10 +220,10 @@ def mark(given: Input, sequence: int, batch: str, *, forget: bool = False) -> No
     at = datetime(2026, 11, 1, tzinfo=UTC)
     marker = Marker(batch, "test", "key", sequence, 1, (batch,), at, "test", Counts())
     engine = given.database.engine
-    name = engine.locate("t")
+    name = engine.qualify("t")
     with engine.session(writes=True) as session:
         session.begin(name, exists=True, lock=True)
-        found = session.relation(name) or Relation(())
+        found = session.describe(name) or CatalogEntry(())
         markers = MarkerTables(session, name, found.table_id)
         if forget:
             replace(markers, table_id="").forget()

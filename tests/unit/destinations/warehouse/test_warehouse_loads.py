@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from oracle import Row, canonical
 from tallymark.destinations.contract import SparkRows
-from tallymark.destinations.warehouse import stage as sql_stage
+from tallymark.destinations.warehouse import transfer
 from tallymark.errors import (
     CountsDoNotBalance,
     DestinationError,
@@ -137,7 +137,7 @@ def test_markers_of_a_restored_dump_count(database: Database) -> None:
 
 
 def test_a_large_batch_comes_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_stage, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(transfer, "ROWS_PER_TABLE", 3)
     rows = [{"k": i, "v": f"v{i}"} for i in range(20)]
     plan = database.plan("t", UPSERT, PAIRS)
     with database.destination.table("t").prepare(plan, SparkRows(database.frame(PAIRS, rows))) as prepared:
@@ -295,7 +295,7 @@ def hang():
     print("ready", flush=True)
     time.sleep(60)
 with destination.table("t").prepare(plan, ArrowRows([rows], 2)) as prepared:
-    type(prepared.work.session).commit = lambda self: hang()
+    type(prepared.load.session).commit = lambda self: hang()
     prepared.commit(Marker("b", "p", "t", 7, 1, ("h",), at, "upsert", prepared.counts))
 """
 

@@ -185,7 +185,7 @@ def _with_orders(database: Database) -> Views:
 def _asked(database: Database, views: Views, query: str) -> list[dict[str, object]]:
     planned = views.plan("v", ViewQuery(query, {"orders": "orders"}, "pipeline.sql"))
     with database.engine.session(writes=False) as session:
-        names, rows = session.named(planned.sql)
+        names, rows = session.fetch_named(planned.sql)
     return _sorted([dict(zip(names, map(_plain, row), strict=True)) for row in rows])
 
 

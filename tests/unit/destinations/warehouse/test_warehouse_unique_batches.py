@@ -24,9 +24,9 @@ class Watched:
             kind = type(session)
         self.labels: list[str] = []
         self.shared: list[str] = []
-        make, fetch = kind.temporary_of, kind.fetch
+        make, fetch = kind.create_temporary_as, kind.fetch
 
-        def temporary_of(session: Any, name: str, columns: Any, query: str) -> None:
+        def create_temporary_as(session: Any, name: str, columns: Any, query: str) -> None:
             self.labels.append(query)
             make(session, name, columns, query)
 
@@ -35,7 +35,7 @@ class Watched:
                 self.shared.append(sql)
             return fetch(session, sql)
 
-        monkeypatch.setattr(kind, "temporary_of", temporary_of)
+        monkeypatch.setattr(kind, "create_temporary_as", create_temporary_as)
         monkeypatch.setattr(kind, "fetch", fetched)
 
 

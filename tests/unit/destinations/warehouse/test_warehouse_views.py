@@ -59,7 +59,7 @@ class Base:
 
     def columns(self) -> list[str]:
         with self.database.engine.session(writes=False) as session:
-            return session.named("SELECT * FROM v")[0]
+            return session.fetch_named("SELECT * FROM v")[0]
 
     def held(self) -> int:
         return self.database.destination.table("v").markers(()).held_sequence

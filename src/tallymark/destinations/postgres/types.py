@@ -1,0 +1,52 @@
+"""Types between Spark and PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+
+from tallymark.destinations.warehouse.engine import SqlDialect
+from tallymark.errors import Unsupported
+from tallymark.model.table import JSON_TYPE
+from tallymark.model.types import Primitive, is_nested, stored_type
+
+DIALECT = SqlDialect("postgres")
+
+_NATIVE = {
+    "boolean": "boolean",
+    "tinyint": "smallint",  # PostgreSQL has no smaller type
+    "smallint": "smallint",
+    "int": "integer",
+    "bigint": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "void": "text",
+    "binary": "bytea",
+    "date": "date",
+    "timestamp": "timestamp with time zone",
+    "timestamp_ntz": "timestamp without time zone",
+    JSON_TYPE: "jsonb",
+}
+_SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("void", "tinyint")} | {
+    "json": JSON_TYPE,
+    "numeric": "decimal(38,18)",  # of any size: values that do not fit are refused
+}
+
+
+def native_type(spark_type: str) -> str:
+    match stored_type(spark_type):
+        case Primitive(name="decimal", sizes=(precision, scale)):
+            return f"numeric({precision},{scale})"
+        case nested if is_nested(nested):
+            return _NATIVE[JSON_TYPE]
+        case flat if flat.family in _NATIVE:
+            return _NATIVE[flat.family]
+        case _:
+            raise Unsupported(f"PostgreSQL has no type for {spark_type}", hint="cast the column in `columns`")
+
+
+def spark_type(native: str) -> str:
+    if found := re.fullmatch(r"numeric\((\d+),(\d+)\)", native):
+        return f"decimal({found[1]},{found[2]})" if int(found[1]) <= 38 else "string"
+    without_size = re.sub(r"^(timestamp)\(\d\)", r"\1", native)
+    return _SPARK.get(without_size, "string")
