@@ -157,7 +157,8 @@ class Session(Protocol):
     """All methods raise TallymarkErrors; no exception of a driver leaves them."""
 
     @property
-    def dialect(self) -> SqlDialect: ...
+    def dialect(self) -> SqlDialect:
+        """That of its engine."""
 
     def execute(self, sql: str) -> int:
         """The number of rows that the statement changed; -1 if it is not a statement that changes rows."""
@@ -171,7 +172,8 @@ class Session(Protocol):
     def fetch_named(self, sql: str) -> tuple[list[str], list[Row]]:
         """The column names, and rows of values as the driver returns them."""
 
-    def describe(self, name: TableName) -> CatalogEntry | None: ...
+    def describe(self, name: TableName) -> CatalogEntry | None:
+        """What the catalog has under this name, seen by the current transaction; None if nothing."""
 
     def view_columns(self, name: TableName) -> tuple[NativeColumn, ...]:
         """Raises DestinationError for a view that can no longer be read. May read the whole view."""
@@ -218,10 +220,12 @@ class Session(Protocol):
 
 class Engine(Protocol):
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """As in the declaration of the kind."""
 
     @property
-    def dialect(self) -> SqlDialect: ...
+    def dialect(self) -> SqlDialect:
+        """How it writes names, texts and conditions."""
 
     @property
     def database(self) -> str:
@@ -235,17 +239,20 @@ class Engine(Protocol):
     def longest_name(self) -> int:
         """In bytes of UTF-8. The engine would truncate longer names."""
 
-    def qualify(self, table: str) -> TableName: ...
+    def qualify(self, table: str) -> TableName:
+        """Raises Unsupported for a name with more parts than the engine has levels."""
 
     def session(self, *, writes: bool) -> AbstractContextManager[Session]:
         """Without `writes`, not even an empty database file is created."""
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        """For `doctor`: raises a TallymarkError when the database cannot be reached or written."""
 
     def native_type(self, spark_type: str) -> str:
         """Raises Unsupported for what cannot be stored without loss."""
 
-    def spark_type(self, native: str) -> str: ...
+    def spark_type(self, native: str) -> str:
+        """The Spark type in which values of a native type are read; `string` for unknown types."""
 
     def moment(self, at: datetime) -> exp.Expr:
         """A literal of the type that `native_type` gives for `timestamp`."""

@@ -143,7 +143,7 @@ def test_what_has_no_known_form_goes_as_text(native: str, kind: pa.DataType) -> 
 
 
 def test_nul_is_refused_by_the_name_of_its_column(connection: psycopg.Connection[Any]) -> None:
-    with pytest.raises(DestinationError, match="column v: a text holds the character NUL"):
+    with pytest.raises(DestinationError, match="column v: a text contains the character NUL"):
         taken(connection, pa.table({"v": ["a\0b"]}), ["text"])
 
 

@@ -60,7 +60,7 @@ def test_a_part_of_a_batch_is_no_more_than_that() -> None:
 
 
 def test_nul_is_refused_by_the_name_of_its_column() -> None:
-    with pytest.raises(DestinationError, match="column v: a text holds the character NUL"):
+    with pytest.raises(DestinationError, match="column v: a text contains the character NUL"):
         copied(k=pa.array([1]), v=pa.array(["a\0b"]))
 
 

@@ -59,9 +59,8 @@ def test_both_forms_find_the_same_rows(has_tuple_in: bool) -> None:
     database.execute("INSERT INTO t VALUES (1, 1), (1, 2), (1, NULL), (NULL, NULL), (3, 3)")
     database.execute("INSERT INTO keys VALUES (1, 1, 'x'), (1, NULL, 'x'), (NULL, NULL, 'x'), (3, 3, 'y')")
     dialect = SqlDialect("sqlite", has_tuple_in=has_tuple_in)
-    found = database.execute(
-        f"SELECT * FROM t WHERE {dialect.key_in('t', ('a', 'b'), 'keys', "label = 'x'")}"
-    )
+    condition = dialect.key_in("t", ("a", "b"), "keys", "o.label = 'x'")
+    found = database.execute(f"SELECT * FROM t WHERE {condition}")
     assert found.fetchall() == [(1, 1)]
     database.close()
 

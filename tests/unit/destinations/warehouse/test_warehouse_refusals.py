@@ -40,7 +40,7 @@ def test_a_change_with_the_sequence_of_the_table_and_another_content_is_refused(
 
 
 def test_only_the_rows_of_the_batch_are_touched(database: Database) -> None:
-    """Also where the labels are found against a copy of the rows near the batch."""
+    """Also where the labels are found against a copy of the rows with a key of the batch."""
     database.load("t", FEED, SCHEMA, [event("I", 1, key, "a") for key in range(1, 6)])
     batch = [event("U", 2, 1, "b"), event("D", 2, 2), event("I", 2, 9, "new"), event("U", 0, 3, "stale")]
     counts = database.load("t", FEED, SCHEMA, batch)
