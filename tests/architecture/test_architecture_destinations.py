@@ -26,7 +26,6 @@ ALLOWED = {
     "destinations/lakehouse/home.py": "markers and tombstones that only Spark reaches are in Delta tables",
     "destinations/lakehouse/markers.py": "markers that only Spark reaches are in a Delta table",
     "destinations/lakehouse/tombstones.py": "tombstones that only Spark reaches are in a Delta table",
-    "destinations/warehouse/translate.py": "dialects of sqlglot",
 }
 
 
