@@ -1,4 +1,4 @@
-"""Reads tables of databases with nothing but their drivers, as Spark would give the rows to Python."""
+"""Reads tables of databases through their drivers alone, with values as Spark returns them to Python."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def _quoted(table: str) -> str:
 
 
 def _naive(value: datetime) -> datetime:
-    """The wall clock of this machine, as Spark gives it."""
+    """In local time without an offset, as Spark returns it."""
     return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)

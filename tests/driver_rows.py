@@ -1,5 +1,5 @@
-"""A small batch as the flow brings it to the driver, for destinations that take it from there. It needs no job
-of Spark, which would take longer than the rest of most tests."""
+"""A small batch on the driver, as the flow gives it to destinations that take Arrow rows. No Spark job is needed:
+one would take longer than the rest of most tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(
     *,
     for_commit: bool = True,
 ) -> AbstractContextManager[PreparedLoad]:
-    """Through Spark where the flow would take that way, and in `make property`."""
+    """Through Spark where the flow would do so, and in `make property`."""
     table = arrow_rows(schema, rows)
     if destination.capabilities.takes_arrow and _are_staged_as_they_are(plan, schema) and not MANY:
         return target.prepare(plan, ArrowRows([table], len(rows)), for_commit=for_commit)

@@ -32,7 +32,7 @@ from tallymark.model.settings import MergeSettings
 from tallymark.model.table import Column
 from tallymark.strategies.build import build_plan
 
-SOON = 0.5  # seconds: in a test nobody lets go of a lock
+SOON = 0.5  # seconds: in a test no lock is released in time
 AS_OF = datetime(2026, 11, 1, 10, 15, tzinfo=UTC)
 
 
@@ -48,7 +48,7 @@ class Database:
     _schema: str = field(default_factory=lambda: f"silver_{uuid4().hex[:8]}")
 
     def silver(self, table: str) -> str:
-        """A table of a schema that is not there yet."""
+        """A table in a schema that does not exist yet."""
         return f"{self._schema}.{table}"
 
     @property

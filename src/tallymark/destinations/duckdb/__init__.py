@@ -37,7 +37,7 @@ class DuckDbDestinationConfig(DestinationOptions):
     """Tables of a DuckDB file; silver.orders is table orders of schema silver."""
 
     type: Literal["duckdb"]
-    path: str = Field(min_length=1, description="duckdb: the database file; its folder must be there")
+    path: str = Field(min_length=1, description="duckdb: the database file; its folder must exist")
 
 
 def _open(

@@ -1,4 +1,4 @@
-"""Rows on their way into PostgreSQL by COPY, and the values that come back out.
+"""Sends rows to PostgreSQL by COPY, and says how values are read back.
 
 Both formats of COPY are made column by column: no row becomes a Python object. The server reads the binary
 format in about half the time of the text format, and numbers need not be formatted. The text format is the

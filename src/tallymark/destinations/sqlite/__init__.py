@@ -35,7 +35,7 @@ class SqliteDestinationConfig(DestinationOptions):
     """Tables of a SQLite file. SQLite has no schemas: table silver.orders has this whole name there."""
 
     type: Literal["sqlite"]
-    path: str = Field(min_length=1, description="sqlite: the database file; its folder must be there")
+    path: str = Field(min_length=1, description="sqlite: the database file; its folder must exist")
 
 
 def _open(

@@ -177,7 +177,7 @@ def _find_duplicates(load: LoadContext, merge: Merge) -> tuple[DuplicatesFound |
     rows = _count(load, f"SELECT SUM({load.sql.quote(COPIES)}) FROM {duplicates}")
     if not merge.duplicates.repair:
         raise PlanError(
-            f"{load.plan.table}: the table has several rows with the same unique_key: "
+            f"{load.plan.table}: the table holds several rows for one unique_key: "
             f"{found} keys in {rows} rows, such as {_listed(sample)}",
             hint="set `on_target_duplicates: repair`, or remove the duplicates from the table, or choose a "
             "unique_key that is unique in it",

@@ -106,7 +106,7 @@ class MarkerTables:
             raise Fenced(
                 f"{table}: a content of this batch was applied by batch {other.batch_id}; "
                 "nothing was written",
-                hint="run again: applied contents are skipped",
+                hint="run again: what is applied is not loaded twice",
             )
 
     def write(self, marker: Marker) -> datetime:

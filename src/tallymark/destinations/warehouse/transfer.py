@@ -1,4 +1,4 @@
-"""Rows on their way in and out of a database.
+"""Moves rows into a database and out of it.
 
 In: the rows of a batch come from Spark to the driver as Arrow tables of bounded size. Out: rows that a
 database driver returns go into a Parquet file, which Spark reads.

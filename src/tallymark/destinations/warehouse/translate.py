@@ -181,7 +181,7 @@ class NotTranslatable(Exception):
 
 
 class ValueKind(StrEnum):
-    INTEGER = "an integer"
+    INTEGER = "a whole number"
     NUMBER = "a number"
     TEXT = "a text"
     BOOLEAN = "a boolean"

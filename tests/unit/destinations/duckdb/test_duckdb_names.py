@@ -1,4 +1,4 @@
-"""A DuckDB database is called like its file, and a schema may have that name too."""
+"""A DuckDB database has the name of its file, and a schema may have the same name."""
 
 from __future__ import annotations
 

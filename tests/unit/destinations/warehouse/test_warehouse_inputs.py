@@ -1,4 +1,4 @@
-"""Tables of SQL databases as inputs. No Spark: the file that it would read is looked at instead."""
+"""Tables of databases as inputs. No Spark: Arrow reads the exported file instead."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_loaded_table_has_a_version_by_its_last_load(given: Input) -> None:
     assert given.version() not in (first, second)
 
 
-def test_a_table_made_anew_by_a_load_has_another_version(given: Input) -> None:
+def test_a_table_created_again_by_a_load_has_another_version(given: Input) -> None:
     given.database.execute("CREATE TABLE t (k BIGINT)")
     mark(given, 1, "one")
     first = given.version()
@@ -174,7 +174,7 @@ def test_a_table_is_not_emptied_under_a_reader(
     given = Input(postgres_database(postgres(), cast(SparkSession, FileReader())))
     given.database.execute("CREATE TABLE t (k BIGINT)")
     given.database.execute("INSERT INTO t VALUES (1)")
-    mark(given, 1, "one")  # so that the rows themselves were not looked at yet
+    mark(given, 1, "one")  # so that the version does not depend on the rows
 
     def truncate() -> None:
         with pytest.raises(psycopg.errors.LockNotAvailable):

@@ -1,4 +1,4 @@
-"""What a change feed must not hold is found, though most batches are not searched for it."""
+"""Conflicting changes in a feed are refused, although most batches are not searched for them."""
 
 from __future__ import annotations
 

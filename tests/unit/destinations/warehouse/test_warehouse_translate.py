@@ -1,4 +1,4 @@
-"""Every word that a view may say gives what it gives in Spark."""
+"""Every expression that a view may contain gives the same result as in Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch whose keys are unique is not ranked; whether they are, the database says."""
+"""A batch with unique keys is not ranked. The database decides whether they are unique."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_key_that_the_table_holds_twice_is_found_by_a_unique_batch(database: D
     database.load("t", UPSERT, PAIRS, [{"k": 1, "v": "a"}, {"k": 2, "v": "b"}])
     database.execute(
         "INSERT INTO t (k, v) VALUES (1, 'x')"
-    )  # past Tallymark, which takes the table for unique
+    )  # without Tallymark, which assumes that the table is unique
     settings = MergeSettings(Strategy.DEDUPLICATE, unique_key=("k",))
     counts = database.load("t", settings, PAIRS, [{"k": 1, "v": "c"}])
     assert (counts.updated, counts.deleted) == (1, 1)

@@ -1,4 +1,4 @@
-"""Views of SQL databases: made once, replaced only when they are ours, in the database's own words. No Spark."""
+"""Views of databases: created once, replaced only if Tallymark made them, in the database's own SQL. No Spark."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_sums_and_windows(base: Base) -> None:
 REFUSED = {
     "SELECT rand() AS r FROM orders": "RAND",
     "SELECT date_format(at, 'yyyy') AS y FROM orders": "DATE_FORMAT",
-    "SELECT id FROM orders WHERE status = 5": "mixes a text and an integer",
+    "SELECT id FROM orders WHERE status = 5": "mixes a text and a whole number",
     "SELECT id FROM orders WHERE status RLIKE 'x'": "RLIKE",
     "SELECT CAST(status AS INT) AS n FROM orders": "CAST",
     "SELECT CAST(amount AS STRING) AS n FROM orders": "CAST",
@@ -177,7 +177,7 @@ REFUSED = {
     "SELECT nobody FROM orders": "nobody",
     "SELECT _source_file FROM orders": "no columns",
     "SELECT id FROM orders WHERE status LIKE status": "must be a literal",
-    "SELECT amount % 2 AS m FROM orders": "an integer",
+    "SELECT amount % 2 AS m FROM orders": "whole number",
     "SELECT id FROM orders WHERE at > 'soon'": "is not a valid time",
     "SELECT id FROM orders WHERE at = date(at)": "mixes",
     "SELECT substring(status, -1) AS s FROM orders": "SUBSTRING",
