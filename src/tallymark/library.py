@@ -73,9 +73,9 @@ class MergeOptions(TypedDict, total=False):
     allow_deletes: bool
 
 
-Target = Mapping[str, object] | NamedDestination  # as in tallymark.yaml, or one of a project's
+Target = Mapping[str, object] | NamedDestination  # as in tallymark.yaml, or a destination of a project
 
-_CLAIMS = 3  # two calls that meet on one table: the later one claims again
+_CLAIMS = 3  # if another call takes over the table, this one claims it again
 
 
 def merge(
@@ -229,6 +229,7 @@ def _file_batch(job: Job, claim: Claim) -> Batch | Receipt:
 
 
 def _already(first: Receipt) -> Receipt:
+    """The receipt of a call that changed nothing, from that of the commit that applied its content."""
     return Receipt(
         batch_id=first.batch_id,
         pipeline=first.pipeline,

@@ -131,7 +131,7 @@ class Project:
         **options: Unpack[LoadOptions],
     ) -> RunReport:
         """Loads what is new. Failures are in the report, not raised; `report.ok` says how it went. With
-        `full_refresh`, or `since` and `until`, transforms are asked again for all or some of their rows."""
+        `full_refresh`, or `since` and `until`, all or some rows of transforms are computed again."""
         return self._work("run", pipelines, run_pipeline, on_event, cancellation, options)
 
     def recover(
@@ -173,6 +173,7 @@ class Project:
             return preview_pipeline(job, rows)
 
     def status(self) -> list[PipelineStatus]:
+        """Each pipeline: its files, its last commit, what needs repair."""
         current = self._current
         with self._reading(current) as ledger:
             return [
@@ -285,8 +286,8 @@ class Project:
         return list(diagnose(current.project, current.sessions))
 
     def prepare(self) -> PrepareReport:
-        """Fetches Spark's JARs and keeps Java's classes in a file: later starts take less time. Loads
-        nothing of the project."""
+        """Downloads Spark's JARs and writes Java's classes to a file, so that later starts take less time.
+        Loads nothing of the project."""
         from tallymark.flow.inspect.warmup import load_samples
 
         archive = self._current.sessions.archive_classes(load_samples)
@@ -442,7 +443,7 @@ def validate(folder: str | Path = ".") -> list[Finding]:
 
 
 def init_project(folder: str | Path, name: str | None = None, with_sample: bool = True) -> list[Path]:
-    """Makes a project that runs; the sample is a small pipeline to look at."""
+    """Creates a project that runs; the sample is a small pipeline with data."""
     root = Path(folder).resolve()
     return scaffold_project(root, name or root.name, with_sample)
 

@@ -1,4 +1,4 @@
-"""What `status` and `history` show."""
+"""Reads the ledger for `status`, `history` and single runs, and what loads need to know of earlier ones."""
 
 from __future__ import annotations
 
