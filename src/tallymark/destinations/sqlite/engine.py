@@ -23,7 +23,6 @@ from sqlglot import exp
 
 from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.sqlite import CAPABILITIES
-from tallymark.destinations.sqlite.errors import refusal
 from tallymark.destinations.sqlite.values import for_arrow, python_value, row_digest, stored, type_of
 from tallymark.destinations.warehouse.engine import (
     CatalogEntry,
@@ -36,7 +35,7 @@ from tallymark.destinations.warehouse.engine import (
     view_entry,
 )
 from tallymark.destinations.warehouse.transfer import ROWS_AT_ONCE, write_rows
-from tallymark.errors import DestinationError, Unsupported
+from tallymark.errors import DestinationError, RowsRefused, TableBusy, TallymarkError, Unsupported
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import Primitive, is_nested, stored_type
 
@@ -333,3 +332,37 @@ class SqliteSession:
 def _compare_decimals(left: str, right: str) -> int:
     a, b = Decimal(left), Decimal(right)
     return (a > b) - (a < b)
+
+
+_MEANINGS = (
+    (
+        "SQLITE_NOTADB",
+        "is not a SQLite database",
+        "set `path` to a SQLite file, or to a file that does not exist yet",
+    ),
+    ("SQLITE_CORRUPT", "is damaged", "restore it from a backup"),
+    (
+        "SQLITE_CANTOPEN",
+        "cannot be opened",
+        "check that its folder exists and that this user may write to it",
+    ),
+    ("SQLITE_READONLY", "is read-only", "give this user write permission for the file and its folder"),
+    ("SQLITE_FULL", "cannot grow: the disk is full", "free some space on its disk, then run again"),
+    ("SQLITE_IOERR", "cannot be read or written", "check its disk, then run again"),
+)
+
+
+def refusal(error: sqlite3.Error | OverflowError, path: str, busy_seconds: float) -> TallymarkError:
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return TableBusy(
+            f"{path}: another process has been writing to this database "
+            f"for more than {busy_seconds:g} seconds",
+            hint="run again when it has finished",
+        )
+    if code.startswith("SQLITE_CONSTRAINT"):
+        return RowsRefused.by_constraint(path, error)
+    for start, meaning, hint in _MEANINGS:
+        if code.startswith(start):
+            return DestinationError(f"{path}: {meaning} ({error})", hint=hint)
+    return DestinationError(f"{path}: SQLite reports: {error}")
