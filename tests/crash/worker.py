@@ -199,10 +199,10 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
     project = load_project(order.root)
     sessions: list[Sessions] = []
 
-    def isolated() -> SparkSession:
+    def isolated(on_progress: Callable[[str], None] | None = None) -> SparkSession:
         if not sessions:
             sessions.append(Sessions.of(jvm.attach(), spark_needs()))
-        return sessions[0].isolated()
+        return sessions[0].isolated(on_progress)
 
     ledger = open_ledger(project.ledger_url)
     run_id = ledger.start_run(project.name, "run", host="crash", pid=os.getpid())
@@ -233,4 +233,4 @@ def _load(order: Order, jvm: Jvm, hook: Hook) -> Ended:
 class _Lazily:
     """Attaches when Spark is first asked for, as the product starts it."""
 
-    isolated: Callable[[], SparkSession]
+    isolated: Callable[..., SparkSession]
