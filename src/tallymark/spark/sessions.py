@@ -13,6 +13,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -163,6 +164,8 @@ class Sessions:
         return session
 
     def _apply_settings(self, session: SparkSession, root: SparkSession) -> None:
+        from pyspark.errors import AnalysisException
+
         has = _settings(session)
         never = {key for need in self._needs for key in need.never_inherited}
         inherited = {key: value for key, value in _settings(root).items() if key not in never}
@@ -170,7 +173,8 @@ class Sessions:
         for key, value in wanted.items():
             if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
                 continue
-            if session.conf.isModifiable(key):
+            # Not asked beforehand: `isModifiable` says no to settings of an extension that is not loaded yet.
+            with suppress(AnalysisException):  # a static setting, which both sessions share anyway
                 session.conf.set(key, value)
 
 
