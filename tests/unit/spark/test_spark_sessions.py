@@ -114,6 +114,7 @@ FIRST_LOAD = """
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs
 
+    PYSPARKS_OWN = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}  # set by every SparkContext
     before = dict(os.environ)
     told = []
     conf = {"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "hidden-word"}
@@ -130,7 +131,7 @@ FIRST_LOAD = """
         "java": spark._jvm.java.lang.System.getProperty("java.home"),
         "secret": spark.sparkContext.getConf().get("spark.hadoop.fs.s3a.secret.key"),
         "secret_seen": any(b"hidden-word" in line and b"deploy.Spark" + b"Submit" in line for line in command_lines),
-        "environment_kept": before == dict(os.environ),
+        "environment_kept": before == {key: value for key, value in os.environ.items() if key in before or key not in PYSPARKS_OWN},
         "told": told,
         "here": sorted(os.listdir()),
         "catalog": (home / "spark" / "warehouse" / "in_catalog").is_dir(),
