@@ -27,7 +27,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 import tallymark as tm
-from tallymark.ledger.schema import batch_files, files
+from tallymark.ledger.schema import batch_members as batch_files
+from tallymark.ledger.schema import contents as files
 from tallymark.model.report import Event, Outcome, Step
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
