@@ -20,7 +20,7 @@ unexport VIRTUAL_ENV
 # Where Python keeps no compiled files, each of the many processes compiles all libraries again: 4 s, every time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow check fmt docs bench bench-full property crash clean
+.PHONY: help demo test test-slow warm check fmt docs bench bench-full property crash clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: check ## Check the code, then run the tests
 
 test-slow: $(READY) ## The tests that take longer: crashes, Spark Connect, the demo, every strategy on Delta
 	$(BIN)/pytest -n 4 --durations=15 -m 'slow and not big'
+
+warm: $(READY) ## Keep a Spark running, which test runs then join
+	PYTHONPATH=tests $(BIN)/python tests/shared_spark.py .uv/warm
 
 check: $(READY) ## Format, lint, types and import layers
 	$(BIN)/ruff format --check .

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,10 +17,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from case_times import pytest_terminal_summary  # noqa: F401  a hook of pytest
-from shared_spark import shared_spark
+from shared_spark import WARM, shared_spark
 from tallymark.destinations.registry import spark_needs
 from tallymark.spark import Sessions
-from tallymark.spark.launch_settings import SparkConfig
 
 # What their fixtures start costs so much that one worker must run the whole file.
 _ONE_WORKER = ("test_demo.py", "test_spark_connect.py")
@@ -46,37 +46,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 def sessions(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Sessions]:
     folder = tmp_path_factory.getbasetemp()
     home = folder if worker_id == "master" else folder.parent  # of the whole run
-    config = SparkConfig(
-        master="local[2]",
-        conf={
-            "spark.sql.shuffle.partitions": 2,
-            "spark.sql.warehouse.dir": str(home / "catalog"),
-            "spark.driver.memory": "4g",
-            # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
-            # suite runs for minutes, mostly in the planning of queries.)
-            # A run fills the usual store of compiled code: what was thrown out is compiled again. It also loads
-            # more classes than a project does.
-            "spark.driver.extraJavaOptions": "-Xms3g -Xmn600m -XX:MetaspaceSize=512m "
-            "-XX:ReservedCodeCacheSize=512m -XX:+UseTransparentHugePages",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": _free_port(),
-            "spark.sql.codegen.wholeStage": False,
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.adaptive.enabled": False,
-            # Spark's own tests of its rules, after each of them.
-            "spark.sql.lightweightPlanChangeValidation": False,
-        },
-    )
-    started = Sessions(config, spark_needs(), home=home / "spark")
-    with shared_spark(home, started.isolated) as spark:
+    warm = os.environ.get(WARM)
+    with shared_spark(Path(warm) if warm else home) as spark:
         yield Sessions.of(spark, spark_needs())
-    started.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -1,11 +1,16 @@
-"""One JVM for all processes of a test run: what one of them has warmed up serves the others too."""
+"""One JVM for all processes of a test run: what one of them has warmed up serves the others too.
+
+`make warm` keeps one for the test runs of a day: each that has its folder in `TALLYMARK_WARM_SPARK` joins it.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
@@ -14,6 +19,12 @@ import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from tallymark.destinations.registry import spark_needs
+from tallymark.spark import Sessions
+from tallymark.spark.launch_settings import SparkConfig
+
+WARM = "TALLYMARK_WARM_SPARK"
 
 
 @dataclass(frozen=True)
@@ -53,20 +64,61 @@ class Door:
         self._server.shutdown()
 
 
+def sessions_of_tests(home: Path) -> Sessions:
+    config = SparkConfig(
+        master="local[2]",
+        conf={
+            "spark.sql.shuffle.partitions": 2,
+            "spark.sql.warehouse.dir": str(home / "catalog"),
+            "spark.driver.memory": "4g",
+            # Tiny data: compiling queries costs more than it saves. (Compiling hot Java code does pay: the
+            # suite runs for minutes, mostly in the planning of queries.)
+            # A run fills the usual store of compiled code: what was thrown out is compiled again. It also loads
+            # more classes than a project does.
+            "spark.driver.extraJavaOptions": "-Xms3g -Xmn600m -XX:MetaspaceSize=512m "
+            "-XX:ReservedCodeCacheSize=512m -XX:+UseTransparentHugePages",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": _free_port(),
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": False,
+            # Spark's own tests of its rules, after each of them.
+            "spark.sql.lightweightPlanChangeValidation": False,
+        },
+    )
+    return Sessions(config, spark_needs(), home=home / "spark")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
-def shared_spark(folder: Path, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+def shared_spark(home: Path) -> Iterator[SparkSession]:
     """The first process starts Spark and is the last to leave: the JVM ends with the process that made it."""
-    address = folder / "spark.json"
-    with (folder / "start.lock").open("w") as starting, (folder / "use.lock").open("w") as using:
+    address = home / "spark.json"
+    with (home / "start.lock").open("w") as starting, (home / "use.lock").open("w") as using:
         flock(using, LOCK_SH)
         flock(starting, LOCK_EX)
-        is_first = not address.exists()
-        spark = start() if is_first else Jvm(**json.loads(address.read_text())).attach()
-        if is_first:
+        started = None if address.exists() else sessions_of_tests(home)
+        spark = Jvm(**json.loads(address.read_text())).attach() if started is None else started.isolated()
+        if started is not None:
             address.write_text(json.dumps(asdict(Jvm.of(spark))))
         flock(starting, LOCK_UN)
         yield spark
-        if is_first:
+        if started is not None:
             flock(starting, LOCK_EX)
             flock(using, LOCK_EX)
             address.unlink()
+            started.stop()
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    with shared_spark(folder):
+        print(f"Spark is warm until Ctrl-C. Elsewhere: export {WARM}={folder.resolve()}", flush=True)
+        with suppress(KeyboardInterrupt):
+            signal.pause()
