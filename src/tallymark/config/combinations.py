@@ -1,4 +1,4 @@
-"""Keys of a pipeline that are right alone and make no sense together."""
+"""Combinations of keys that are valid alone but not together."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HISTORY_KEYS = (
     "scd_effective_from",
     "scd_close_absent",
 )
-# They replace rows of known keys, and need not know whether anything differs. (A change feed must: equal
-# sequences with different contents are refused.)
+# Strategies that can replace rows without comparing them first. (A change feed must compare: it refuses equal
+# sequences with different contents.)
 _COMPARING = (
     Strategy.UPDATE,
     Strategy.UPSERT,
@@ -58,7 +58,7 @@ def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
     if config.cdc is not None and strategy is not Strategy.CDC:
         yield Fault(
             ("cdc",),
-            f"is for merge_strategy cdc, and this pipeline has {strategy}",
+            f"applies only to merge_strategy cdc; this pipeline has {strategy}",
             "set merge_strategy: cdc, or remove cdc",
         )
     if not config.skip_unchanged:
@@ -68,7 +68,7 @@ def _keys_without_use(config: PipelineConfig) -> Iterator[Fault]:
             if key in config.model_fields_set:
                 yield Fault(
                     (key,),
-                    f"is for a history of versions, and this pipeline has merge_strategy {strategy}"
+                    f"applies only to a history of versions; this pipeline has merge_strategy {strategy}"
                     + (" without history" if strategy is Strategy.CDC else ""),
                     "set cdc.history: scd2, or remove it"
                     if strategy is Strategy.CDC
@@ -87,26 +87,24 @@ def _nothing_compared(config: PipelineConfig) -> Iterator[Fault]:
     if config.merge_strategy not in _COMPARING:
         yield Fault(
             at,
-            f"false is for {', '.join(_COMPARING)}, and this pipeline has {config.merge_strategy}",
+            f"false applies only to {', '.join(_COMPARING)}; this pipeline has {config.merge_strategy}",
             "remove it",
         )
     elif config.compare_columns:
-        yield Fault(
-            at, "false gives up comparing rows, and compare_columns asks for it", "remove one of them"
-        )
+        yield Fault(at, "false turns comparing off, but compare_columns is set", "remove one of them")
 
 
 def _only_for_files(config: PipelineConfig) -> Iterator[Fault]:
     if "batch" in config.model_fields_set:
         yield Fault(
             ("batch",),
-            "says how many files go into one commit, and the result of a transform is one batch",
+            "limits the files of one commit, but the result of a transform is always one batch",
             "remove it",
         )
 
 
 _NOT_FOR_A_VIEW = {
-    "columns": "a view gives its query's columns as they are",
+    "columns": "a view returns the columns of its query unchanged",
     "archive_landing_zones": "a view reads its files again each time, so they must stay",
     "quality": "a view keeps no rows, so there is no load to check",
 }
@@ -122,7 +120,7 @@ _FOR_ROWS_TO_MERGE = (
 def _view(config: PipelineConfig, transform: Transform | None) -> Iterator[Fault]:
     at: KeyPath = ("materialized",)
     if transform is None or transform.language is not Language.SQL:
-        yield Fault(at, "a view is a query, and this pipeline has no pipeline.sql", "remove it")
+        yield Fault(at, "a view needs a pipeline.sql, and this pipeline has none", "remove it")
         return
     if config.merge_strategy is not Strategy.FULL_REFRESH:
         yield Fault(
@@ -134,7 +132,7 @@ def _view(config: PipelineConfig, transform: Transform | None) -> Iterator[Fault
         for key in _FOR_ROWS_TO_MERGE:
             if getattr(config, key):
                 hint = "remove it, or set materialized: table"
-                yield Fault((key,), "is for rows that are merged into a table, and a view keeps none", hint)
+                yield Fault((key,), "applies to rows that are merged into a table; a view keeps none", hint)
     for key, reason in _NOT_FOR_A_VIEW.items():
         if key in config.model_fields_set and getattr(config, key):
             yield Fault((key,), reason, "remove it, or set materialized: table")
@@ -150,7 +148,7 @@ def _history_columns(config: PipelineConfig) -> Iterator[Fault]:
         if name.casefold() in keys:
             yield Fault(
                 (key,),
-                f"{name} is in unique_key, and every version of a key has its own",
+                f"{name} is in unique_key, but differs between the versions of a key",
                 "name another column, or take it out of unique_key",
             )
         other = taken.setdefault(name.casefold(), key)
@@ -158,7 +156,7 @@ def _history_columns(config: PipelineConfig) -> Iterator[Fault]:
         if other != key and (other, key) != ("scd_valid_from", "scd_effective_from"):
             at = key if key in config.model_fields_set else other
             pair = {other, key} - {at}
-            yield Fault((at,), f"{name} is the name of {pair.pop()} too", "give each its own column")
+            yield Fault((at,), f"{name} is also the name of {pair.pop()}", "give each its own column")
 
 
 def _feed(config: PipelineConfig, feed: CdcConfig) -> Iterator[Fault]:
@@ -169,7 +167,7 @@ def _feed(config: PipelineConfig, feed: CdcConfig) -> Iterator[Fault]:
         where = "unique_key" if operation.casefold() in keys else "sequence_by"
         yield Fault(
             ("cdc", "operation_column"),
-            f"{operation} is in {where} too",
+            f"{operation} is also in {where}",
             "name the column that says insert, update or delete, and nothing else",
         )
     if shared := [name for name in feed.settings().sequence_by if name.casefold() in keys]:
@@ -181,7 +179,7 @@ def _feed(config: PipelineConfig, feed: CdcConfig) -> Iterator[Fault]:
     if len(ordering) < len(feed.sequence_by):
         yield Fault(
             ("cdc", "sequence_by"),
-            "two paths end in the same name, which is the name of their column",
+            "two paths end in the same name and would become the same column",
             "keep one of them",
         )
     if feed.envelope and feed.operations:

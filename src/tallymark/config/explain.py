@@ -1,6 +1,6 @@
-"""Turns what pydantic says about a file into problems in plain words, with line and suggestion.
+"""Turns pydantic's errors about a file into plain messages with line and suggestion.
 
-No value is shown that came through a variable: the text as written stands in for it.
+The value of a variable is never shown: messages quote the text as it is written.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LIMITS = {
 
 
 def validate(document: Document, model: type[AnyConfig]) -> AnyConfig | None:
-    """The document as `model`; None when it is wrong, and then the document knows why."""
+    """The document as `model`, or None; the document then holds the problems."""
     if not document.readable:
         return None
     try:
@@ -82,7 +82,7 @@ def _path_in(data: Any, detail: ErrorDetails) -> KeyPath:
 
 
 def _said_better_below(path: KeyPath, details: list[ErrorDetails], paths: Iterable[KeyPath]) -> bool:
-    """`files: [1]` is neither text nor a list of text; only the 1 in it is worth a word."""
+    """For `files: [1]`, pydantic reports the list and the item; the item says it better."""
     only_kinds = all(detail["type"].endswith("_type") for detail in details)
     return only_kinds and any(len(other) > len(path) and other[: len(path)] == path for other in paths)
 

@@ -49,7 +49,7 @@ class FixedWidthField(Section):
 
 
 class StabilityConfig(Section):
-    """Which files are still being written and so left for the next run."""
+    """Which files are still being written and are left for the next run."""
 
     min_age_seconds: float = Field(
         0, ge=0, description="Leave files that were modified more recently than this"
@@ -81,7 +81,7 @@ class SourceConfig(Section):
     row_tag: str | None = Field(None, min_length=1, description="xml only: the element that is a row")
     stability: StabilityConfig = Field(
         default_factory=StabilityConfig,
-        description="Which files are still being written and so left for the next run",
+        description="Which files are still being written and are left for the next run",
     )
 
     @field_validator("files")
@@ -106,7 +106,7 @@ class ColumnConfig(Section):
     source: str | None = Field(
         None, alias="from", min_length=1, description="Its name in the file, if another"
     )
-    type: str | None = Field(None, description="A Spark SQL type; default: as it comes")
+    type: str | None = Field(None, description="A Spark SQL type; default: the type that the file gives")
     format: str | None = Field(
         None, min_length=1, description="Pattern of a date or timestamp, such as dd/MM/yyyy"
     )
@@ -148,7 +148,7 @@ class BatchConfig(Section):
     max_files: int | None = Field(
         None,
         ge=1,
-        description="Default 5000, or 1 where each file is a delivery of its own (full_refresh, …)",
+        description="Default: 5000, or 1 where each file is a delivery of its own (full_refresh, …)",
     )
     max_bytes: str | int = Field(
         "4GiB", description="A batch ends before it would grow larger than this: 4GiB, 500MB or bytes"
@@ -187,7 +187,7 @@ class RetryConfig(Section):
 
 
 class PipelineConfig(Section):
-    description: str = Field("", description="For people")
+    description: str = Field("", description="Free text for people")
     source: SourceConfig | None = Field(
         None, description="The files that the rows come from; none beside a pipeline.sql or pipeline.py"
     )
@@ -315,7 +315,7 @@ class CdcConfig(Section):
     )
     operations: dict[Kind, Names] = Field(
         default_factory=dict,
-        description="Which values of operation_column mean what, whatever their case; "
+        description="Which values of operation_column mean which operation; case is ignored; "
         "a kind that is not given keeps its usual codes",
     )
     partial: bool = Field(

@@ -23,7 +23,7 @@ def parse_age(text: str) -> timedelta:
     try:
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
     except OverflowError:
-        raise ValueError("is longer than time is counted") from None
+        raise ValueError("is too long") from None
 
 
 def _as_keys(value: object) -> object:
@@ -39,8 +39,8 @@ Keys = Annotated[
 
 
 class RangeConfig(Section):
-    min: int | float | None = Field(None, description="The smallest number that is right")
-    max: int | float | None = Field(None, description="The largest number that is right")
+    min: int | float | None = Field(None, description="The smallest allowed number")
+    max: int | float | None = Field(None, description="The largest allowed number")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -67,7 +67,7 @@ class FreshnessConfig(Section):
 
 
 class QualityConfig(Section):
-    min_rows: int | None = Field(None, ge=0, description="The table has at least so many rows")
+    min_rows: int | None = Field(None, ge=0, description="The table has at least this many rows")
     required_non_null: Names = Field(
         default_factory=list, description="Columns that hold a value in every row"
     )

@@ -114,12 +114,12 @@ def archive_classes(
             hint="set spark.master to local[*], and name JARs in `packages` with their versions",
         )
     running = launch.run(launch.archive.made_by(launch.settings), tell)
-    tell("loading a few rows, so that Java meets the classes")
+    tell("loading a few rows, so that Java loads its classes")
     try:
         try:
             warm_up(running.session)
         finally:
-            tell("Java writes its archive")
+            tell("waiting for Java to write its archive")
             with suppress(subprocess.TimeoutExpired):  # `finish` finds what it did not write by then
                 running.stop(_ARCHIVING_SECONDS)
         return launch.archive.finish(running.log_path)
@@ -129,7 +129,7 @@ def archive_classes(
 
 @dataclass(frozen=True)
 class _Launch:
-    """All that is found before a JVM starts: Java, settings, JARs."""
+    """What a start needs: Java, settings, JARs. Found before the JVM starts."""
 
     config: SparkConfig
     needs: Sequence[SparkNeeds]

@@ -74,17 +74,17 @@ def test_a_history_has_columns_of_any_name() -> None:
     [
         (
             SOURCE + "merge_strategy: upsert\nunique_key: id\ncdc: {sequence_by: lsn}",
-            "4: cdc: is for merge_strategy cdc, and this pipeline has upsert; "
+            "4: cdc: applies only to merge_strategy cdc; this pipeline has upsert; "
             "set merge_strategy: cdc, or remove cdc",
         ),
         (
             FEED + "skip_unchanged: false",
-            "4: skip_unchanged: false is for update, upsert, incremental, deduplicate, full_merge, "
-            "and this pipeline has cdc; remove it",
+            "4: skip_unchanged: false applies only to update, upsert, incremental, deduplicate, full_merge; "
+            "this pipeline has cdc; remove it",
         ),
         (
             SOURCE + "merge_strategy: upsert\nunique_key: id\ncompare_columns: a\nskip_unchanged: false",
-            "5: skip_unchanged: false gives up comparing rows, and compare_columns asks for it; remove one of them",
+            "5: skip_unchanged: false turns comparing off, but compare_columns is set; remove one of them",
         ),
         (
             FEED + "cdc:\n  operations: {insert: [I], delete: [D, i]}",
@@ -106,12 +106,12 @@ def test_a_history_has_columns_of_any_name() -> None:
         ),
         (
             FEED + "cdc:\n  operation_column: ID",
-            "5: cdc.operation_column: ID is in unique_key too; "
+            "5: cdc.operation_column: ID is also in unique_key; "
             "name the column that says insert, update or delete, and nothing else",
         ),
         (
             FEED + "cdc:\n  sequence_by: [op]",
-            "4: cdc.operation_column: op is in sequence_by too; "
+            "4: cdc.operation_column: op is also in sequence_by; "
             "name the column that says insert, update or delete, and nothing else",
         ),
         (
@@ -121,7 +121,7 @@ def test_a_history_has_columns_of_any_name() -> None:
         ),
         (
             FEED + "cdc: {envelope: debezium, sequence_by: [ts_ms, source.ts_ms]}",
-            "4: cdc.sequence_by: two paths end in the same name, which is the name of their column; "
+            "4: cdc.sequence_by: two paths end in the same name and would become the same column; "
             "keep one of them",
         ),
         (
@@ -131,25 +131,25 @@ def test_a_history_has_columns_of_any_name() -> None:
         ),
         (
             FEED + "scd_valid_from: since\ncdc: {}",
-            "4: scd_valid_from: is for a history of versions, and this pipeline has merge_strategy cdc "
+            "4: scd_valid_from: applies only to a history of versions; this pipeline has merge_strategy cdc "
             "without history; set cdc.history: scd2, or remove it",
         ),
         (
             SOURCE + "scd_close_absent: true",
-            "2: scd_close_absent: is for a history of versions, and this pipeline has merge_strategy "
+            "2: scd_close_absent: applies only to a history of versions; this pipeline has merge_strategy "
             "full_refresh; set merge_strategy: scd2, or remove it",
         ),
         (
             HISTORY + "scd_valid_from: Valid_To",
-            "4: scd_valid_from: valid_to is the name of scd_valid_to too; give each its own column",
+            "4: scd_valid_from: valid_to is also the name of scd_valid_to; give each its own column",
         ),
         (
             HISTORY + "scd_current_flag: valid_from",
-            "4: scd_current_flag: valid_from is the name of scd_valid_from too; give each its own column",
+            "4: scd_current_flag: valid_from is also the name of scd_valid_from; give each its own column",
         ),
         (
             HISTORY + "scd_effective_from: ID",
-            "4: scd_effective_from: ID is in unique_key, and every version of a key has its own; "
+            "4: scd_effective_from: ID is in unique_key, but differs between the versions of a key; "
             "name another column, or take it out of unique_key",
         ),
     ],

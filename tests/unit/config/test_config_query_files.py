@@ -182,7 +182,7 @@ def test_nested_sections(revenue: Callable[..., Pipeline]) -> None:
         ),
         (
             "-- @batch.max_files: 3\nSELECT 1",
-            "1: batch: says how many files go into one commit, and the result of a transform is one batch; "
+            "1: batch: limits the files of one commit, but the result of a transform is always one batch; "
             "remove it",
         ),
         (
@@ -192,7 +192,7 @@ def test_nested_sections(revenue: Callable[..., Pipeline]) -> None:
         ),
         (
             "-- @materialized: view\n-- @unique_key: a\nSELECT 1",
-            "2: unique_key: is for rows that are merged into a table, and a view keeps none; "
+            "2: unique_key: applies to rows that are merged into a table; a view keeps none; "
             "remove it, or set materialized: table",
         ),
         (
@@ -288,7 +288,7 @@ def test_where_rows_come_from(folder: Folder) -> None:
 def test_a_view_needs_a_query(folder: Folder) -> None:
     folder.write({f"{REVENUE}/config.yaml": "source: {files: a}\nmaterialized: view\n"})
     assert folder.problems() == [
-        f"{REVENUE}/config.yaml:2: materialized: a view is a query, and this pipeline has no pipeline.sql; "
+        f"{REVENUE}/config.yaml:2: materialized: a view needs a pipeline.sql, and this pipeline has none; "
         "remove it"
     ]
 

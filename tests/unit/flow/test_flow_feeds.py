@@ -59,5 +59,5 @@ def test_a_bad_event_is_told_by_its_place_in_the_file(tmp_path: Path, spark: Spa
 
 
 def test_arguments_that_make_no_sense_together() -> None:
-    with pytest.raises(tm.TallymarkError, match="cdc: is for merge_strategy cdc"):
+    with pytest.raises(tm.TallymarkError, match="cdc: applies only to merge_strategy cdc"):
         tm.merge("x.csv", "t", unique_key="id", cdc={})

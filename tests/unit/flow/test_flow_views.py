@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[Callable[[ViewShop], None], str]] = {
     "rules": (lambda shop: shop.pipeline("gold.big", "quality: {min_rows: 1}"), "quality"),
     "Python": (
         lambda shop: shop.move("pipeline.sql", "pipeline.py", "# @materialized: view\nresult = 1"),
-        "a view is a query",
+        "a view needs a pipeline.sql",
     ),
 }
 

@@ -1,7 +1,7 @@
 """Column-level lineage of SQL pipelines, read from their queries without running anything.
 
-The query is the one of a first load. The columns of an input are known when a SQL pipeline makes it and its
-own columns are; those of files and of Python are known to Spark alone, so a `SELECT *` of them says so.
+It traces the query of a first load. An input's columns are known if a SQL pipeline with known columns fills
+it. Columns of files and of Python are known only to Spark, so a `SELECT *` from them stays a star.
 """
 
 from __future__ import annotations
@@ -81,12 +81,12 @@ def _trace(pipeline: Pipeline, known: Mapping[str, tuple[str, ...]]) -> Pipeline
     except ConfigError as error:
         return PipelineLineage(pipeline.name, unknown=error.message)
     except Exception as error:  # sqlglot's analysis raises more than its own kinds
-        return PipelineLineage(pipeline.name, unknown=f"the query is too hard to read: {error}")
+        return PipelineLineage(pipeline.name, unknown=f"the query could not be analyzed: {error}")
     return PipelineLineage(pipeline.name, columns)
 
 
 def query_errors(project: LoadedProject) -> Iterator[ConfigError]:
-    """Why queries could not be asked in a first load, which all of them once have."""
+    """Errors in the query of each SQL pipeline's first load."""
     for pipeline in project.pipelines.values():
         transform = pipeline.transform
         if transform is not None and transform.language is Language.SQL:
@@ -203,7 +203,7 @@ def _all_columns(star: exp.Expr, scope: Scope, relations: _Relations) -> Iterato
 
 
 def _table_columns(pipeline: Pipeline, traced: PipelineLineage) -> tuple[str, ...]:
-    """Of the pipeline's table, as far as its query tells; none when it does not."""
+    """The columns of the pipeline's table; empty if its query does not tell them."""
     names = [column.column for column in traced.columns]
     if not names or ALL_COLUMNS in names or pipeline.settings.strategy is Strategy.CDC:
         return ()
