@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -19,8 +21,10 @@ from typing import Any, cast
 
 import pytest
 
+from model.delta_files import LoggedTable
 from model.gated_worker import GatedLedger, Worker
-from model.memory_destination import Gate, MemoryDestination, MemoryTable, prepared_in_memory
+from model.memory_destination import Gate, MemoryDestination, prepared_in_memory
+from model.memory_table import MemoryTable
 from tallymark.config.pipeline_file import BatchConfig, SourceConfig
 from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
@@ -73,9 +77,11 @@ class World:
         self._landing.mkdir()
         self.now = datetime(2026, 11, 1, 10, tzinfo=UTC)
         self.landed: list[Landed] = []
-        self.tables = {STATE: MemoryTable(sees_moves=True), LOG: MemoryTable(sees_moves=False)}
+        self.delta = LoggedTable(sees_moves=True, folder=self._folder / "warehouse" / STATE)
+        self.tables: dict[str, MemoryTable] = {STATE: self.delta, LOG: MemoryTable(sees_moves=False)}
         self.workers: list[Worker] = []
         self.ledgers: list[Ledger] = []
+        self._ledger_states: list[bytes] = []  # of the newest ledger, as it was; now the last
         self.believed_dead: set[str] = set()
         self.restored = dict.fromkeys(self.tables, 0)
         self._granted: dict[tuple[int, str], tuple[int, str]] = {}  # ledger and table: last fence, its holder
@@ -122,9 +128,11 @@ class World:
     def load(self, pipeline: str, work: Work = run_pipeline) -> PipelineReport:
         """A worker that nothing happens to. Its first batch is the one that `plan` has shown before."""
         planned = self.planned(pipeline) if work is run_pipeline else None
+        lost = self._claimed(pipeline, self.ledger) - set(self.tables[pipeline].contents)
         worker = self.start(pipeline, work)
         report = worker.finish()
         assert report is not None
+        self._expect_the_truth(pipeline, report, lost, complete=work is run_pipeline)
         if work is run_pipeline and report.outcome is not Outcome.BUSY:
             self._expect_planned(planned, self._handed_out.get(worker.name, []))
         self.check()
@@ -147,10 +155,40 @@ class World:
 
     def lose_ledger(self) -> None:
         """Workers that have the old one open go on with it."""
-        number = len(self.ledgers)
-        file = self._folder / f"ledger-{number}.db"
-        shutil.copy(_empty_ledger(), file)
-        self.ledgers.append(open_ledger(f"sqlite:///{file}", clock=lambda: self.now))
+        self._open_ledger(_empty_ledger().read_bytes())
+
+    def cut_power(self, *, log: int = 0, copies: int = 0, ledger: int = 0) -> None:
+        """All workers die, and of the last states of each part, so many are gone: the commits of the Delta
+        table, the copies of its markers, the ledger. So it is with a folder from one backup and a ledger from
+        another."""
+        for worker in self.workers:
+            if not worker.done:
+                worker.crash()
+        self.remember()
+        for table in self.restored:
+            self.restored[table] += 1
+        self.delta.copies_go_back(copies)
+        self.delta.log_goes_back(log)
+        if ledger:
+            self._open_ledger(self._ledger_states[max(0, len(self._ledger_states) - 1 - ledger)])
+
+    def remember(self) -> None:
+        """What a power cut may bring back."""
+        self.delta.remember_copies()
+        with closing(sqlite3.connect(self._ledger_file)) as database:
+            state = database.serialize()
+        if not self._ledger_states or state != self._ledger_states[-1]:
+            self._ledger_states.append(state)
+
+    def _open_ledger(self, state: bytes) -> None:
+        self.ledgers.append(cast(Ledger, None))
+        self._ledger_file.write_bytes(state)
+        self.ledgers[-1] = open_ledger(f"sqlite:///{self._ledger_file}", clock=lambda: self.now)
+        self._ledger_states = [state]
+
+    @property
+    def _ledger_file(self) -> Path:
+        return self._folder / f"ledger-{len(self.ledgers) - 1}.db"
 
     def restore(self, table: str, kept: int, *, backup: bool = False) -> None:
         """To the state after the first `kept` of the loads that it holds."""
@@ -175,7 +213,20 @@ class World:
             lambda tx: [row for table in tables for row in tx.execute(table.select()).all()]
         )
 
+    def _expect_the_truth(
+        self, pipeline: str, report: PipelineReport, lost: set[str], *, complete: bool
+    ) -> None:
+        """`lost`: what the ledger had as committed, and the table did not hold any more."""
+        if report.outcome not in (Outcome.LOADED, Outcome.NOTHING_NEW):
+            return
+        if lost and not report.undone:
+            raise Broken(f"{pipeline}: {len(lost)} contents are lost, and nobody says so")
+        missing = self._wanted(pipeline) - set(self.tables[pipeline].contents)
+        if missing and complete and report.outcome is Outcome.NOTHING_NEW:
+            raise Broken(f"{pipeline}: nothing is new, and {len(missing)} contents are missing")
+
     def check(self) -> None:
+        self.remember()
         for name, table in self.tables.items():
             self._nothing_twice(name, table)
             self._sequences_grow(name, table)
@@ -263,10 +314,15 @@ class World:
         self._patched.setattr(Claim, "settle", settle_and_look)
 
     def _expect_proof(self, name: str, ledger: Ledger) -> None:
-        table = self.tables[name]
-        claimed = ledger.batch_of_hashes(f"memory:{name}", {file.content for file in self.landed})
-        if unproven := claimed.keys() - set(table.contents):
+        if unproven := self._claimed(name, ledger) - set(self.tables[name].contents):
             raise Broken(f"{name}: the ledger has {len(unproven)} contents as committed that have no marker")
+
+    def _claimed(self, name: str, ledger: Ledger) -> set[str]:
+        """What a ledger has as committed."""
+        return set(ledger.batch_of_hashes(f"memory:{name}", {file.content for file in self.landed}))
+
+    def _wanted(self, name: str) -> set[str]:
+        return {file.content for file in self._files_of(name) if not file.vanished}
 
     # What must hold in the end
 
@@ -305,7 +361,7 @@ class World:
     def expect_everything_once(self) -> None:
         self.check()
         for name, table in self.tables.items():
-            wanted = {f.content for f in self._files_of(name) if not f.vanished}
+            wanted = self._wanted(name)
             if missing := wanted - set(table.contents):
                 raise Broken(f"{name}: {len(missing)} contents were never applied")
             if open_batches := self.ledger.open_batches(f"memory:{name}"):
