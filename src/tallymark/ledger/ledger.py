@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
@@ -59,12 +61,22 @@ def temporary_ledger() -> Iterator[Ledger]:
     It is a file, since a SQLite database in memory is not safe to share between threads, and the lease is
     renewed by a thread of its own.
     """
-    with (
-        # A file that cannot be removed must not hide how the call ended.
-        TemporaryDirectory(prefix="tallymark-", ignore_cleanup_errors=True) as folder,
-        open_ledger(f"sqlite:///{folder}/ledger.db", durable=False) as ledger,
-    ):
-        yield ledger
+    # A file that cannot be removed must not hide how the call ended.
+    with TemporaryDirectory(prefix="tallymark-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "ledger.db"
+        file.write_bytes(_empty_ledger())
+        with open_ledger(f"sqlite:///{file}", durable=False) as ledger:
+            yield ledger
+
+
+@cache
+def _empty_ledger() -> bytes:
+    """Migrated once: for each call anew, that took longer than finding a content already applied."""
+    with TemporaryDirectory(prefix="tallymark-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / "ledger.db"
+        with open_ledger(f"sqlite:///{file}", durable=False):
+            pass  # closing it moves what is in the WAL into the file
+        return file.read_bytes()
 
 
 @contextmanager
