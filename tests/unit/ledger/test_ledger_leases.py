@@ -86,6 +86,7 @@ WRITES: dict[str, Callable[[Worker, Batch], object]] = {
     "retry": lambda w, b: w.ledger.retry_batch(w.lease, b.id, w.run_id),
     "commit": lambda w, b: w.ledger.commit_batch(w.lease, b.id, receipt(b)),
     "fail": lambda w, b: w.ledger.fail_batch(w.lease, b.id, BROKEN),
+    "undo": lambda w, b: w.ledger.undo_batches(w.lease, above_sequence=0, error=BROKEN),
     "renew": lambda w, b: w.ledger.renew_lease(w.lease, 60),
 }
 
