@@ -44,6 +44,7 @@ from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
 from tallymark.spark import Sessions
 from tallymark.spark.launch_settings import SparkConfig
+from tallymark.spark.sessions import active_session_kept
 
 
 class MergeOptions(TypedDict, total=False):
@@ -255,6 +256,7 @@ def _job(
     task = _task(source, target, options, in_folder=destination is None)
     sessions = _sessions(source, spark, destination)
     with (
+        active_session_kept(),
         tempfile.TemporaryDirectory(prefix="tallymark-") as folder,
         _shared(source) as shared,
         temporary_ledger() as ledger,
@@ -290,7 +292,8 @@ def _shared(source: DataFrame | str | Path) -> Iterator[Callable[[SparkSession],
         return
     name = f"tallymark_{uuid4().hex}"
     source.createGlobalTempView(name)
+    schema = source.sparkSession.conf.get("spark.sql.globalTempDatabase", "global_temp")
     try:
-        yield lambda spark: spark.table(f"global_temp.{name}")
+        yield lambda spark: spark.table(f"{schema}.{name}")
     finally:
         source.sparkSession.catalog.dropGlobalTempView(name)

@@ -54,6 +54,7 @@ from tallymark.model.report import (
     Step,
 )
 from tallymark.spark import Sessions
+from tallymark.spark.sessions import active_session_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +154,7 @@ class Project:
         from tallymark.flow.plan import explain_pipeline
 
         current, stop = self._current, cancellation or Cancellation()
-        with self._reading(current) as ledger:
+        with active_session_kept(), self._reading(current) as ledger:
             plans = []
             for job in self._jobs(current, pipelines, ledger, "", on_event, stop, options):
                 stop.check()
@@ -168,7 +169,7 @@ class Project:
 
         current = self._current
         name = _one(current.project, pipeline)
-        with self._reading(current) as ledger:
+        with active_session_kept(), self._reading(current) as ledger:
             [job] = self._jobs(current, [name], ledger, "", on_event, None, {})
             return preview_pipeline(job, rows)
 

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_slow(name: str, item: pytest.Item) -> bool:
     """On Delta a load takes seconds, on DuckDB one."""
     slow_on = {kind for mark in item.iter_markers("slow_on") for kind in mark.args}
-    return name in slow_on or bool(DESTINATIONS[name].differs_in)
+    return name in slow_on or bool(DESTINATIONS[name].differs_in and not DESTINATIONS[name].is_quick)
 
 
 @pytest.fixture
@@ -38,4 +38,6 @@ def bench(request: pytest.FixtureRequest, enrolled: str, spark: SparkSession, tm
         fresh: Callable[[], str] = request.getfixturevalue("postgres")
         return fresh()
 
-    return Bench(spark, DESTINATIONS[enrolled].make(Surroundings(spark, tmp_path, postgres)))
+    chosen = DESTINATIONS[enrolled]
+    session = chosen.session(spark)
+    return Bench(session, chosen.make(Surroundings(session, tmp_path, postgres)))

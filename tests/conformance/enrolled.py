@@ -13,13 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
+from hostile_settings import hostile_beside
 from oracle import Row
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta.table import DeltaDestination, DeltaTable
 from tallymark.destinations.duckdb.engine import DuckDbEngine
 from tallymark.destinations.postgres.engine import PostgresEngine
+from tallymark.destinations.registry import spark_needs
 from tallymark.destinations.sqlite.engine import SqliteEngine
 from tallymark.destinations.warehouse.destination import WarehouseDestination
+from tallymark.spark import Sessions
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,9 @@ class Enrolled:
     differs in, and all of them in `make property`."""
 
     make: Callable[[Surroundings], Subject]
-    differs_in: str = ""  # place, reading or writing: a variant
+    differs_in: str = ""  # place, reading, writing or settings: a variant
+    session: Callable[[SparkSession], SparkSession] = lambda spark: spark  # on which all its work is done
+    is_quick: bool = False
 
 
 def _delta_path(
@@ -124,6 +129,11 @@ def _postgres(around: Surroundings) -> Subject:
     return Subject(WarehouseDestination(PostgresEngine(url, SOON)), table, lambda: postgres_rows(url, table))
 
 
+def _beside_hostile_settings(spark: SparkSession) -> SparkSession:
+    """As a load gets it whose caller has set everything otherwise."""
+    return Sessions.of(hostile_beside(spark), spark_needs()).isolated()
+
+
 SOON = 0.5  # seconds: in a test nobody lets go of a lock
 
 DESTINATIONS = {
@@ -134,4 +144,6 @@ DESTINATIONS = {
     "delta_catalog": Enrolled(_delta_catalog, differs_in="place"),
     "delta_change_feed": Enrolled(_delta_change_feed, differs_in="writing"),
     "delta_large": Enrolled(_delta_large, differs_in="reading"),
+    "delta_hostile": Enrolled(_delta_path, "settings", _beside_hostile_settings),
+    "sqlite_hostile": Enrolled(_sqlite, "settings", _beside_hostile_settings, is_quick=True),
 }

@@ -90,7 +90,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.core("place")
+@pytest.mark.core("place", "settings")
 def test_a_table_is_read_at_its_version_with_every_type(
     bench: Bench, spark: SparkSession, scratch: Path
 ) -> None:

@@ -70,7 +70,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.core("place")
+@pytest.mark.core("place", "settings")
 def test_a_history_of_batches(bench: Bench) -> None:
     """One sequence that meets every way of writing."""
     history = [
@@ -83,6 +83,7 @@ def test_a_history_of_batches(bench: Bench) -> None:
     check(bench, Case("", UPSERT, history))
 
 
+@pytest.mark.core("settings")
 @pytest.mark.parametrize(
     "case",
     [
@@ -132,7 +133,7 @@ def a_row(chance: random.Random, number: int, position: int) -> Row:
     }
 
 
-@pytest.mark.core("writing")
+@pytest.mark.core("writing", "settings")
 @pytest.mark.slow_on("delta")
 def test_a_legacy_table_with_duplicates_is_repaired(bench: Bench) -> None:
     legacy = [order(1), order(1, "z"), order(2), order(3), order(3), order(3)]

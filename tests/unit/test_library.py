@@ -72,7 +72,7 @@ def test_the_callers_session_is_left_as_it_was(
 
     monkeypatch.setattr(type(frame), "createGlobalTempView", noted)
     tm.merge(frame, tmp_path / "t", strategy="append_only")
-    assert not [key for key in spark.conf.getAll if "txnVersion" in key or "userMetadata" in key]
+    assert not [key for key in spark.conf.getAll if key.endswith(("txnVersion", "userMetadata"))]
     assert len(views) == 1
     assert not spark.catalog.tableExists(f"global_temp.{views[0]}")
 

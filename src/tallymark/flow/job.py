@@ -32,6 +32,7 @@ from tallymark.model.report import Cancellation, Event, Step
 from tallymark.model.section import Scalar
 from tallymark.model.settings import EnvelopeSettings, MergeSettings
 from tallymark.spark import Sessions
+from tallymark.spark.sessions import activate
 from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
 from tallymark.templates import References
 
@@ -141,7 +142,9 @@ class Connections:
 
     @cached_property
     def spark(self) -> SparkSession:
-        return self.start_spark()
+        session = self.start_spark()
+        activate(session)
+        return session
 
     @cached_property
     def destination(self) -> Destination:

@@ -20,6 +20,7 @@ from tallymark.sources.formats import READERS, TEXTUAL, format_of
 from tallymark.sources.formats.scan import CORRUPT, PATH, SCAN_COLUMNS, Request
 from tallymark.sources.read_failures import spark_failure, unreadable_from
 from tallymark.sources.stores import as_reported
+from tallymark.spark.frames import arrow_frame, local_frame
 
 __all__ = ["CORRUPT", "SourceFrame", "read_files", "refuse_reserved", "unreadable_from"]
 
@@ -116,7 +117,8 @@ def _positions(file_order: str) -> list[str]:
 def _file_table(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
     import pyarrow as pa
 
-    return spark.createDataFrame(
+    return arrow_frame(
+        spark,
         pa.table(
             {
                 PATH: [as_reported(file.path) for file in files],
@@ -124,12 +126,13 @@ def _file_table(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
                 SOURCE_FILE_HASH: [file.content_hash for file in files],
                 SOURCE_FILE: [file.path for file in files],
             }
-        )
+        ),
     )
 
 
 def _nothing(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(
+    return local_frame(
+        spark,
         [],
         f"{FILE_ORDER} int, {ROW_BLOCK} bigint, {ROW_ORDER} bigint, {CORRUPT} string, "
         f"{SOURCE_FILE_HASH} string, {SOURCE_FILE} string",

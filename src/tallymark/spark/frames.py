@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from tallymark.model.table import Column
 from tallymark.model.types import quoted
+from tallymark.spark.sessions import active_session_kept
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,11 +24,22 @@ if TYPE_CHECKING:
 def local_frame(spark: SparkSession, rows: list[tuple[object, ...]], schema: str) -> DataFrame:
     """A few rows known here. Through Arrow they become part of the plan; as Python objects they would each
     time start Python workers to be read."""
-    fields = cast(StructType, StructType.fromDDL(schema))
+    fields = fields_of(schema)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(fields)
     arrow = to_arrow_schema(fields)
     arrays = [pa.array(values, type=field.type) for values, field in zip(columns, arrow, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), fields)
+    return arrow_frame(spark, pa.Table.from_arrays(arrays, schema=arrow), fields)
+
+
+def fields_of(schema: str) -> StructType:
+    """Spark reads this text by the settings of whatever session is active, also the caller's."""
+    return cast(StructType, StructType.fromDDL(re.sub(r"\btimestamp\b", "timestamp_ltz", schema)))
+
+
+def arrow_frame(spark: SparkSession, rows: pa.Table, fields: StructType | None = None) -> DataFrame:
+    """PySpark makes its session the active one of the whole process: the caller's own is given back."""
+    with active_session_kept():
+        return spark.createDataFrame(rows) if fields is None else spark.createDataFrame(rows, fields)
 
 
 def no_rows(spark: SparkSession, columns: Iterable[Column]) -> DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tallymark.errors import ConfigError
 from tallymark.model.section import Section
 from tallymark.spark import jars
 from tallymark.spark.jars import MavenPackage
+from tallymark.spark.session_settings import REQUIRED, Pinned, is_kept_at_default
 
 
 class SparkConfig(Section):
@@ -42,16 +43,11 @@ class SparkNeeds:
     settings: Mapping[str, str] = field(default_factory=dict)  # catalogs, for example
     # Further settings for a Spark that runs inside this process.
     embedded_settings: Mapping[str, str] = field(default_factory=dict)
-    # Settings of the caller's session that ours must not have.
+    # Settings of the caller's session, or of its Spark, that ours must not have.
     never_inherited: frozenset[str] = frozenset()
+    # Settings on which its rows depend, beside those of `session_settings`.
+    required: Mapping[str, Pinned] = field(default_factory=dict)
 
-
-# Comparing, casting and hashing rows depends on these: with others, the same file gives other rows.
-REQUIRED = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-}
 
 # These hold lists: the user's entries join ours instead of replacing them.
 _LISTS = {"spark.sql.extensions": ",", "spark.driver.extraJavaOptions": " "}
@@ -79,16 +75,25 @@ def is_connect(master: str) -> bool:
     return master.startswith("sc://")
 
 
-def user_settings(config: SparkConfig) -> dict[str, str]:
+def required_settings(needs: Iterable[SparkNeeds]) -> dict[str, Pinned]:
+    return {**REQUIRED, **{key: pin for need in needs for key, pin in need.required.items()}}
+
+
+def user_settings(config: SparkConfig, needs: Iterable[SparkNeeds] = ()) -> dict[str, str]:
     """The `conf` of tallymark.yaml as text. Refuses what would change the meaning of a load."""
     settings = {key: as_text(value) for key, value in config.conf.items()}
-    for key, needed in REQUIRED.items():
-        if settings.get(key, needed).lower() != needed.lower():
-            raise ConfigError(
-                f"spark.conf: {key} is {settings[key]}, but Tallymark needs {needed}",
-                hint=f"remove {key} from spark.conf in tallymark.yaml",
-                facts={"setting": key},
-            )
+    pinned = required_settings(needs)
+    for key, value in settings.items():
+        if is_kept_at_default(key):
+            message = f"spark.conf: {key} would change what values mean, so Tallymark keeps Spark's default"
+        elif key in pinned and not pinned[key].accepts(value):
+            message = f"spark.conf: {key} is {value}, but Tallymark needs {pinned[key].value}: otherwise "
+            message += pinned[key].why
+        else:
+            continue
+        raise ConfigError(
+            message, hint=f"remove {key} from spark.conf in tallymark.yaml", facts={"setting": key}
+        )
     return settings
 
 
@@ -96,7 +101,7 @@ def launch_settings(
     config: SparkConfig, needs: Sequence[SparkNeeds], home: Path, shipped: frozenset[str]
 ) -> dict[str, str]:
     """What a Spark that we start is started with. `shipped` names the JARs that Spark comes with."""
-    user = user_settings(config)
+    user = user_settings(config, needs)
     own = _everywhere(config.master, home) | _downloads(user, home, shipped)
     own["spark.sql.extensions"] = ",".join(name for need in needs for name in need.extensions)
     for need in needs:
@@ -125,11 +130,9 @@ def _everywhere(master: str, home: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}"',
         # The JVM never compiles a larger method: a table of a dozen typed columns would run interpreted.
         "spark.sql.codegen.hugeMethodLimit": "8000",
-        # Spark's default is INT96: half as large again, slower to read, and known to few others.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # One load runs about 180 generated classes: with Spark's 100 each load would compile them all again.
         "spark.sql.codegen.cache.maxEntries": "2000",
-        **REQUIRED,
+        **{key: pin.value for key, pin in REQUIRED.items()},
     }
 
 

@@ -10,23 +10,25 @@ import atexit
 import copy
 import os
 import socket
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.spark.launch_settings import (
-    REQUIRED,
     SparkConfig,
     SparkNeeds,
     is_connect,
     is_local,
+    required_settings,
     user_settings,
 )
+from tallymark.spark.session_settings import is_kept_at_default
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 _SEPARATOR = "\x1f"  # between settings: a character that none of them has
 _DEFAULT_STORE = "spark.hadoop.fs.defaultFS"  # where a path without a scheme is
 _CONFIGURED_ELSEWHERE = ("HADOOP_CONF_DIR", "SPARK_CONF_DIR")  # folders of settings that may name a store
-_RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.")
+_RUNTIME_PREFIXES = ("spark.sql.", "spark.databricks.", "fs.")  # fs: a session's own credentials of stores
 _CONNECT_PORT = 15002
 _PROBE_SECONDS = 10
 _UNFINALIZED = "UnfinalizedSession"
@@ -60,7 +62,7 @@ class Sessions:
     ):
         self._config = config
         self._needs = needs
-        self._user = user_settings(config)
+        self._user = user_settings(config, needs)
         self._home = home.absolute()
         self._tell = on_progress or (lambda _: None)
         self._lock = threading.Lock()  # several pipelines ask at once; one starts Spark
@@ -164,22 +166,80 @@ class Sessions:
         return session
 
     def _apply_settings(self, session: SparkSession, root: SparkSession) -> None:
+        """1. what the session must not have goes, which its Spark may have given it at its start
+        2. settings of the caller's session and of tallymark.yaml hold
+        3. but not against those on which the rows depend: with others, nothing is loaded
+        """
         from pyspark.errors import AnalysisException
 
         has = _settings(session)
         never = {key for need in self._needs for key in need.never_inherited}
-        inherited = {key: value for key, value in _settings(root).items() if key not in never}
-        wanted = {**inherited, **self._user, **REQUIRED}
+        for key in [key for key in has if key in never or is_kept_at_default(key)]:
+            session.conf.unset(key)
+            del has[key]
+        wanted = {**_settings(root), **self._user}
+        pinned = required_settings(self._needs)
         for key, value in wanted.items():
-            if has.get(key) == value or not key.startswith(_RUNTIME_PREFIXES):
+            if key in never or key in pinned or is_kept_at_default(key) or has.get(key) == value:
                 continue
-            # Not asked beforehand: `isModifiable` says no to settings of an extension that is not loaded yet.
-            with suppress(AnalysisException):  # a static setting, which both sessions share anyway
-                session.conf.set(key, value)
+            if key.startswith(_RUNTIME_PREFIXES):
+                # Not asked beforehand: `isModifiable` says no to settings of an extension not loaded yet.
+                with suppress(AnalysisException):  # a static setting, which both sessions share anyway
+                    session.conf.set(key, value)
+        chosen = {
+            key: wanted[key] if key in wanted and pin.accepts(wanted[key]) else pin.value
+            for key, pin in pinned.items()
+        }
+        _set_all(session, {key: value for key, value in chosen.items() if has.get(key) != value})
 
 
 def is_connect_session(session: SparkSession) -> bool:
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def settings_kept(session: SparkSession, needs: Sequence[SparkNeeds]) -> Iterator[None]:
+    """Around a user's own program, which may set what it likes for its own frame."""
+    before = _settings(session)
+    try:
+        yield
+    finally:
+        after, pinned = _settings(session), required_settings(needs)
+        for key in [key for key in after if is_kept_at_default(key) and key not in before]:
+            session.conf.unset(key)
+        ours = {key: before[key] for key in before if key in pinned or is_kept_at_default(key)}
+        _set_all(session, {key: value for key, value in ours.items() if after.get(key) != value})
+
+
+def activate(session: SparkSession) -> None:
+    """Types written as text are read by the settings of the session that is active in this thread."""
+    if not is_connect_session(session):
+        cast(Any, session)._jvm.SparkSession.setActiveSession(cast(Any, session)._jsparkSession)
+
+
+@contextmanager
+def active_session_kept() -> Iterator[None]:
+    """Gives back the caller's active session: of this thread in Java, and of the process in PySpark."""
+    context = None
+    if "pyspark" in sys.modules:  # a run with nothing new does not import it
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        context = SparkContext._active_spark_context
+    if context is None:
+        yield
+        return
+    kind = cast(Any, context._jvm).SparkSession
+    theirs, was = SparkSession._activeSession, kind.getActiveSession()
+    try:
+        yield
+    finally:
+        if context._jsc is not None:  # else Spark was stopped meanwhile
+            SparkSession._activeSession = theirs
+            if was.isDefined():
+                kind.setActiveSession(was.get())
+            else:
+                kind.clearActiveSession()
 
 
 def is_embedded(session: SparkSession) -> bool:
@@ -236,6 +296,35 @@ def _settings(session: SparkSession) -> dict[str, str]:
     return {
         key: str(java.get(key)) for key in str(joined).split(_SEPARATOR) if key.startswith(_RUNTIME_PREFIXES)
     }
+
+
+def _set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """In one go: one by one, some eighty calls take tens of milliseconds of each load."""
+    if is_connect_session(session):
+        try:
+            cast(Any, session.conf)._set_all(settings, silent=True)
+        except Exception:  # a server that knows no such request
+            for key, value in settings.items():
+                with suppress(Exception):
+                    session.conf.set(key, value)
+        _refuse_others(session, settings)
+        return
+    java = cast(Any, session)._jvm
+    properties = java.java.util.Properties()
+    properties.load(java.java.io.StringReader("\n".join(f"{key}={value}" for key, value in settings.items())))
+    cast(Any, session)._jsparkSession.sessionState().conf().setConf(properties)
+
+
+def _refuse_others(session: SparkSession, chosen: Mapping[str, str]) -> None:
+    """A server may keep settings from its clients. What it does not have has its default."""
+    has = _settings(session)
+    for key, value in chosen.items():
+        if has.get(key, value).lower() != value.lower():
+            raise RuntimeUnavailable(
+                f"{key} is {has[key]} and cannot be set to {value}, on which the rows of a load depend",
+                hint=f"start Spark, the cluster or the server with {key}={value}",
+                facts={"setting": key},
+            )
 
 
 def _is_stopped(session: SparkSession) -> bool:

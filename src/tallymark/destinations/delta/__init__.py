@@ -17,6 +17,7 @@ from tallymark.destinations.declaration import (
 )
 from tallymark.spark.jars import MavenPackage
 from tallymark.spark.launch_settings import SparkNeeds
+from tallymark.spark.session_settings import Pinned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,24 @@ if TYPE_CHECKING:
 
 DELTA_PACKAGE = "io.delta:delta-spark_4.1_2.13:4.4.0"
 _TABLE_INSTEAD = "set materialized: table, or a destination that is a database"
+
+_REQUIRED = {
+    "schema.autoMerge.enabled": ("false", "columns would be added that the plan does not have"),
+    "stalenessLimit": ("0ms", "a load would be planned on an older version of the table"),
+    "history.metricsEnabled": ("true", "counts could not be compared with those of the commit"),
+    "replaceWhere.dataColumns.enabled": ("true", "the quarantine could not replace a batch"),
+    "replaceWhere.constraintCheck.enabled": ("true", "rows of other batches could be written"),
+    "replaceUsing.dataframe.writer.enabled": ("true", "rows could not be replaced by key"),
+    "replaceOn.dataframe.writer.enabled": ("true", "slices could not be replaced"),
+    "merge.materializeSource": ("auto", "rows that are computed twice could differ"),
+    "insertReplaceOnOrUsing.materializeSource": ("auto", "rows that are computed twice could differ"),
+    "legacy.storeOptionsAsProperties": ("false", "options of one write would stay with the table"),
+    "write.txnVersion.autoReset.enabled": ("false", "a late writer would not be refused"),
+    "timeTravel.resolveOnIdentifier.enabled": (
+        "false",
+        "a table named `t@v1` would be an old version of `t`",
+    ),
+}
 
 CAPABILITIES = Capabilities(
     "delta",
@@ -147,7 +166,11 @@ KIND = DestinationKind(
                 "spark.databricks.delta.write.txnAppId",
                 "spark.databricks.delta.write.txnVersion",
                 "spark.databricks.delta.commitInfo.userMetadata",
+                "spark.databricks.delta.lastCommitVersionInSession",
             }
         ),
+        required={
+            f"spark.databricks.delta.{name}": Pinned(value, why) for name, (value, why) in _REQUIRED.items()
+        },
     ),
 )

@@ -9,8 +9,8 @@ All methods give the same rows and counts. The cheapest one is chosen from what 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -226,22 +226,16 @@ def is_conflict(error: Exception) -> bool:
     return condition(error).startswith("DELTA_CONCURRENT") or "Concurrent" in type(error).__name__
 
 
-@contextmanager
-def _marked_and_fenced(spark: SparkSession, marker: Marker) -> Iterator[None]:
-    settings = {
-        _USER_METADATA: marker.to_json(),
-        _APP_ID: TRANSACTION_APP,
-        _APP_VERSION: str(marker.sequence),
-        _EVOLVE: "true",  # the plan has already decided which columns are new
-    }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in settings:
-            with suppress(Exception):  # the session may be gone, and its settings with it
-                spark.conf.unset(name)
+def _marked_and_fenced(spark: SparkSession, marker: Marker) -> AbstractContextManager[None]:
+    return temporary_settings(
+        spark,
+        {
+            _USER_METADATA: marker.to_json(),
+            _APP_ID: TRANSACTION_APP,
+            _APP_VERSION: str(marker.sequence),
+            _EVOLVE: "true",  # the plan has already decided which columns are new
+        },
+    )
 
 
 def disagreement(entry: HistoryEntry, labelled: Labelled, method: str, planned: int) -> str:

@@ -37,7 +37,7 @@ from tallymark.destinations.lakehouse.history import HeldVersions, HistoryEntry,
 from tallymark.destinations.lakehouse.home import MARKER_FILES, MARKER_TABLE, Folder, stored_delta
 from tallymark.model.batch import Watermark
 from tallymark.model.receipt import Applied, Counts, Marker
-from tallymark.spark.frames import local_frame
+from tallymark.spark.frames import arrow_frame, fields_of, local_frame
 
 
 class LakehouseMarkers:
@@ -317,7 +317,7 @@ class FileCopies:
             return self._elsewhere.commits(held)
         found = self._read(list(COMMIT_COLUMNS), _held_in_files(held))
         schema = ", ".join(f"{name} {FIELDS[name]}" for name in COMMIT_COLUMNS)
-        return self.spark.createDataFrame(found, schema)
+        return arrow_frame(self.spark, found, fields_of(schema))
 
     def add(self, rows: list[Row]) -> None:
         self._write(pa.Table.from_pylist([dict(row) for row in rows], _ARROW_SCHEMA))

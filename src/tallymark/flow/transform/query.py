@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tallymark.checks.split import Checked
 from tallymark.config.query_files import Language
+from tallymark.destinations.registry import spark_needs
 from tallymark.errors import ConfigError, SourceError, TallymarkError
 from tallymark.flow.job import Job, Query
 from tallymark.flow.transform.backfill import rows_in
@@ -26,6 +27,7 @@ from tallymark.model.settings import Strategy
 from tallymark.model.table import PROVENANCE_COLUMNS, SOURCE_FILE
 from tallymark.model.types import quoted
 from tallymark.sources.read_files import CORRUPT, read_files
+from tallymark.spark.sessions import settings_kept
 from tallymark.templates import Context, Template, TypedValue, render
 
 _NO_DEFAULT = object()
@@ -200,8 +202,9 @@ def _call_python(inputs: Inputs, query: Query, as_of: datetime) -> DataFrame:
     names: dict[str, Any] = {"__name__": "pipeline", "__file__": str(transform.path), "ctx": ctx}
     names |= {name: getattr(ctx, name) for name in ("spark", "ref", "landing_zone", "var")}
     try:
-        exec(compile(transform.text, transform.file, "exec"), names)  # noqa: S102  the user's own program
-        frame = names["transform"](ctx) if callable(names.get("transform")) else names.get("result")
+        with settings_kept(inputs.job.spark, spark_needs()):
+            exec(compile(transform.text, transform.file, "exec"), names)  # noqa: S102  the user's own program
+            frame = names["transform"](ctx) if callable(names.get("transform")) else names.get("result")
     except TallymarkError:
         raise
     except Exception as error:
