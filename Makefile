@@ -55,8 +55,8 @@ docs: $(READY) ## Write the reference from the code and check every link
 bench: $(READY) ## Measure against peers, side by side (under 30 minutes)
 	$(BIN)/python bench/run.py
 
-bench-full: $(READY) ## The same up to 30M rows, 1,000 commits and 1M known files (hours)
-	$(BIN)/python bench/run.py --full
+bench-full: $(READY) ## The same up to 30M rows, 1,000 commits, 1M known files, and in fresh processes (hours)
+	$(BIN)/python bench/run.py --full --fresh
 
 property: $(READY) ## Try thousands of generated tables and batches against the oracle, and every variant (long)
 	$(BIN)/pytest --durations=15 -m big tests/unit

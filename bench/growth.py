@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import by_hand
 import tallymark as tm
 from by_hand import HandTable
-from delta_scenarios import HAND, OURS
+from delta_scenarios import HAND, ON_OURS, OURS, planned_as_ours
 from rows import Batches, start_rows
 from spark_engine import Engine
 
@@ -23,6 +24,7 @@ BATCH = 10_000
 REPETITIONS = 3
 COMMIT_REPETITIONS = 6  # by so little may two tables differ that three say nothing
 YOUNG = "a young table beside it"
+BY_HAND = f"{HAND}{ON_OURS}"
 
 
 @dataclass(frozen=True)
@@ -87,24 +89,25 @@ def _upserts(
     settings = _start(engine, place, table_rows, columns)
     target = place / "ours"
     tm.merge(f"{place}/start/*.parquet", target, **settings)
-    table = HandTable(engine.by_hand, place / "by-hand")
+    table = HandTable(engine.on_our_settings(), place / "by-hand")
+    by_hand_on_ours = planned_as_ours(by_hand.upsert)
     table.create(start_rows(engine.ours, table_rows, columns))
-    seconds: dict[str, list[float]] = {OURS: [], HAND: []}
+    seconds: dict[str, list[float]] = {OURS: [], BY_HAND: []}
     for number in range(REPETITIONS + 1):
         file = batches.file(number)
-        for side in (OURS, HAND):
+        for side in (OURS, BY_HAND):
             started = time.perf_counter()
             if side == OURS:
                 tm.merge(file, target, **settings)
             else:
-                by_hand.upsert(table, file)
+                by_hand_on_ours(table, file)
             seconds[side].append(time.perf_counter() - started)
     shutil.rmtree(place, ignore_errors=True)
     for side, taken in seconds.items():
         yield Point(what, size, side, median(taken[1:]))
 
 
-def _start(engine: Engine, place: Path, rows: int, columns: int = 8) -> dict[str, object]:
+def _start(engine: Engine, place: Path, rows: int, columns: int = 8) -> dict[str, Any]:
     start_rows(engine.ours, rows, columns).write.parquet(str(place / "start"))
     return {"strategy": "upsert", "unique_key": "id", "provenance": False, "spark": engine.ours}
 

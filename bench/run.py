@@ -1,9 +1,10 @@
 """`make bench`: every scenario, one after the other. Writes docs/benchmarks.json, the page and its plots.
 
-.venv/bin/python bench/run.py [--full] [--only TEXT ...]
+.venv/bin/python bench/run.py [--full] [--fresh] [--only TEXT ...]
 
 `--only` runs the scenarios whose name holds one of the texts, and leaves the others' figures as they are.
 Those that a slow machine does not come to within half an hour stay too; with `--full` none is too late.
+`--fresh` also measures each load into a Delta table in processes of its own: a quarter of an hour a scenario.
 """
 
 from __future__ import annotations
@@ -29,8 +30,7 @@ from spark_engine import Engine, start_engine
 from sql_scenarios import feed_into, postgres_upsert
 from timing import Bound, Result
 
-REPETITIONS = 3
-MORE_REPETITIONS = {"cdc, 100k events with 10 % deletes into 2M": 9}  # three do not settle a near bound
+REPETITIONS = 5
 DRIVER_MEMORY = "2g"
 LAST_START = 25 * 60  # seconds: what begins then ends within half an hour
 SCATTERED = {  # scenario → rows of its table, peers that do the same, bounds against them
@@ -43,13 +43,13 @@ SCATTERED = {  # scenario → rows of its table, peers that do the same, bounds 
 Measure = Callable[[], Result]
 
 
-def scenarios(engine: Engine, folder: Path, *, full: bool) -> Iterator[tuple[str, Measure]]:
+def scenarios(engine: Engine, folder: Path, *, full: bool, fresh: bool) -> Iterator[tuple[str, Measure]]:
     yield "PostgreSQL upsert", partial(postgres_upsert, engine, folder, REPETITIONS, 500_000, full=full)
     for kind in ("sqlite", "duckdb"):
         events = 50_000 if full else 10_000  # filedge takes minutes for the larger one
         yield f"cdc {kind}", partial(feed_into, engine, folder, REPETITIONS, kind, events)
     for scenario, make in [*SCENARIOS, *(LARGE if full else [])]:
-        bench = Bench(engine, folder, MORE_REPETITIONS.get(scenario.name, REPETITIONS))
+        bench = Bench(engine, folder, REPETITIONS, DRIVER_MEMORY if fresh else "")
         measure = partial(bench.measure, scenario, make)
         if scenario.name in SCATTERED:
             table_rows, peers, bounds = SCATTERED[scenario.name]
@@ -89,6 +89,7 @@ def main() -> None:
     arguments.add_argument(
         "--full", action="store_true", help="up to 30M rows, 1,000 commits, 1M known files"
     )
+    arguments.add_argument("--fresh", action="store_true", help="each load also in a process of its own")
     arguments.add_argument("--only", nargs="+", default=[], metavar="TEXT")
     given = arguments.parse_args()
     report = Report.load(machine())
@@ -100,7 +101,7 @@ def main() -> None:
     def wanted(name: str) -> bool:
         if given.only and not any(text.casefold() in name.casefold() for text in given.only):
             return False
-        if not given.full and time.monotonic() - started > LAST_START:
+        if not (given.full or given.fresh) and time.monotonic() - started > LAST_START:
             too_late.append(name)
             return False
         return True
@@ -109,7 +110,7 @@ def main() -> None:
         engine = start_engine(DRIVER_MEMORY, folder / "home")
         for scenario, make in WARMING:
             Bench(engine, folder, 0).measure(scenario, make)
-        for name, measure in scenarios(engine, folder, full=given.full):
+        for name, measure in scenarios(engine, folder, full=given.full, fresh=given.fresh):
             if not wanted(name):
                 continue
             try:

@@ -1,5 +1,5 @@
-"""One Spark for all sides that are Spark: ours as Tallymark starts it, and a session with Spark's and
-Delta's own defaults for what is written by hand."""
+"""One Spark for all sides that are Spark: ours as Tallymark starts it; for what is written by hand, sessions
+with Spark's and Delta's own defaults or with Tallymark's settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,15 @@ _DEFAULTS = {
 class Engine:
     ours: SparkSession
     by_hand: SparkSession  # default settings
-    tuned: SparkSession  # by hand, on Tallymark's settings
+
+    def on_our_settings(self) -> SparkSession:
+        """For one side alone: what a recipe sets must not help another."""
+        session = self.ours.newSession()
+        for name in _DEFAULTS:
+            if (value := self.ours.conf.get(name, None)) is not None:
+                session.conf.set(name, value)
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        return session
 
     def jobs_so_far(self) -> int:
         ids = self.ours.sparkContext.statusTracker().getJobIdsForGroup(None)
@@ -38,10 +46,8 @@ def start_engine(memory: str, scratch: Path | None = None) -> Engine:
     home = scratch or Path(tempfile.mkdtemp(prefix="tallymark-bench-"))
     config = SparkConfig(conf={"spark.driver.memory": memory})
     ours = Sessions(config, spark_needs(), home=home).isolated()
-    by_hand, tuned = ours.newSession(), ours.newSession()
+    by_hand = ours.newSession()
     for name, value in _DEFAULTS.items():
         by_hand.conf.set(name, value)
-        tuned.conf.set(name, ours.conf.get(name) or value)
-    for session in (by_hand, tuned):
-        session.conf.set("spark.sql.session.timeZone", "UTC")
-    return Engine(ours, by_hand, tuned)
+    by_hand.conf.set("spark.sql.session.timeZone", "UTC")
+    return Engine(ours, by_hand)
