@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -130,7 +131,9 @@ def template_error(file: str, line: int, message: str, suggestion: str = "") -> 
 
 _ZONE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ZONE_RULE = "use letters, digits, _, - and . in names of folders, with / between them"
-MOST_LOOPS = 100_000  # that all ranges of a template may count, in total
+MOST_LOOPS = 100_000  # that all ranges of a template may count, and all its loops, each in total
+MOST_SECONDS = 10.0  # that a template may take
+LOOPS = " loops"  # no template can write a name with a blank
 
 
 class InputHelper(StrEnum):
@@ -181,6 +184,25 @@ GUARDS = {
 
 
 @dataclass
+class Loops:
+    """How often all loops of one rendering have run. Loops in loops multiply, whatever they run over."""
+
+    counted: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def over(self, items: Iterable[object]) -> Iterator[object]:
+        for item in items:
+            self.counted += 1
+            if self.counted > MOST_LOOPS:
+                raise TemplateFault(
+                    f"the loops of this template run more than {MOST_LOOPS} times in total", "loop in SQL"
+                )
+            if time.monotonic() - self.started > MOST_SECONDS:
+                raise TemplateFault(f"the template takes more than {MOST_SECONDS:g} seconds", "loop in SQL")
+            yield item
+
+
+@dataclass
 class Vocabulary:
     """Records which inputs the template asks for, and their relations. One for each rendering."""
 
@@ -198,6 +220,7 @@ class Vocabulary:
             "run_started_at": context.run_started_at,
             "var": self.var,
             "range": self.range,
+            LOOPS: Loops(),
         }
         if context.table_exists:
             names["this"] = SqlText(context.this)

@@ -1,7 +1,7 @@
 """Values as Spark SQL literals. There is no way to print a value as bare text.
 
 Quotes are escaped by a backslash, because versions of Spark read doubled quotes differently. `$` is written
-as a code point, because Spark replaces `${env:NAME}` in the text of a query before it looks for literals.
+as a code point, because Spark can replace `${env:NAME}` in the text of a query (our sessions have that off).
 Line ends are too, so that a value takes up one line of the query.
 """
 

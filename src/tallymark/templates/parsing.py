@@ -2,8 +2,9 @@
 
 1. parse              errors of syntax, in plain words
 2. check the tree     statements, names and calls that templates may not use
-3. mark the lines     each piece of output is preceded by the line of the template that prints it
-4. compile
+3. limit              the steps of its loops, and the values that it joins
+4. mark the lines     each piece of output is preceded by the line of the template that prints it
+5. compile
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jinja2 import TemplateSyntaxError, nodes
 from tallymark.config.yaml_file import Problem, closest, config_error
 from tallymark.errors import ConfigError
 from tallymark.templates.context import NAMES, InputHelper, Template, template_error, unknown_name
-from tallymark.templates.sandbox import FILTERS, TESTS, new_sandbox, refused_statement
+from tallymark.templates.sandbox import FILTERS, TESTS, new_sandbox, refused_statement, with_limits
 
 CODE_NAME = "<template>"  # of the compiled code, by which a traceback shows its lines
 LINE_MARK = "\x00"  # not allowed in a template, so it is never part of the output
@@ -51,6 +52,7 @@ def parse(template: Template) -> nodes.Template:
 def compiled(template: Template) -> CodeType:
     tree = parse(template)
     try:
+        with_limits(tree)
         for output in list(tree.find_all(nodes.Output)):
             output.nodes = [part for node in output.nodes for part in (_mark(node.lineno), node)]
         code = SANDBOX.compile(tree, name=None, filename=CODE_NAME)

@@ -1,7 +1,7 @@
 """Checks that the rendered text is one query that reads only inputs named by ref and landing_zone.
 
-1. comments out      Spark would look into them for `${…}`, and sqlglot and Spark do not agree on where each
-                     ends (Spark continues after a backslash at the end of a line)
+1. comments out      sqlglot and Spark do not agree on where each ends (Spark continues after a backslash at
+                     the end of a line); and no `${…}`: it stays text, but its author expects a value
 2. one query         sqlglot parses it as Spark SQL
 3. known relations   everything that it reads was given to the template
 
@@ -64,9 +64,7 @@ def checked(template: Template, rendered: Rendered, relations: Iterable[str]) ->
     if "${" in rendered.sql:
         line = rendered.line_at(rendered.sql.index("${"))
         hint = "write var('name'), and ${NAME} in vars; in a string write \\u0024{"
-        raise template_error(
-            template.file, line, "Spark would replace ${…} in the query with a setting or variable", hint
-        )
+        raise template_error(template.file, line, "${…} is replaced only in YAML files, not in a query", hint)
     rendered = replace(rendered, sql=_without_semicolons(template, rendered))
     query = _one_query(template, rendered)
     problems = list(_problems(template, rendered, query, {_key(_table(name)) for name in relations}))
@@ -159,11 +157,20 @@ def _problems(template: Template, rendered: Rendered, query: exp.Expr, given: se
         line = rendered.line_at(int(_start(node)))
         return Problem(template.file, line, 0, "", message, suggestion)
 
-    known = given | {(cte.alias.casefold(),) for cte in query.find_all(exp.CTE)}
     for node in query.walk():
         match node:
             case exp.Table():
-                if _is_row_maker(node) or _key(node) in known or node.find_ancestor(exp.Hint):
+                key = _key(node)
+                if (
+                    _is_row_maker(node)
+                    or key in given
+                    or key in _ctes_at(node)
+                    or node.find_ancestor(exp.Hint)
+                ):
+                    continue
+                if any(key == (cte.alias.casefold(),) for cte in query.find_all(exp.CTE)):
+                    hint = "define it above, in the same WITH or around; WITH RECURSIVE may name itself"
+                    yield problem(node, f"{node.name} is not defined at this place", hint)
                     continue
                 shown = node.sql(DIALECT, identify=False).partition(" AS ")[0]
                 meant = ".".join(part.name for part in node.parts)
@@ -175,6 +182,35 @@ def _problems(template: Template, rendered: Rendered, query: exp.Expr, given: se
                 yield problem(node, "TRANSFORM … USING runs a program", "write it as a pipeline.py")
             case exp.Anonymous() if node.name.casefold() in _FORBIDDEN:
                 yield problem(node, f"{node.name} runs JVM code", "write it as a pipeline.py")
+
+
+def _ctes_at(node: exp.Expr) -> set[_Key]:
+    """Those that are defined where the node stands: around it, and in a WITH only above it. Spark would look
+    up any other name in the catalog, which the template may not read."""
+    found: set[_Key] = set()
+    inside: exp.CTE | None = None
+    for above in _ancestors(node):
+        if isinstance(above, exp.CTE):
+            inside = above
+        elif isinstance(above, exp.With):
+            for cte in above.expressions:
+                if cte is inside and not above.recursive:
+                    break
+                found.add((cte.alias.casefold(),))
+                if cte is inside:
+                    break
+        elif (own := above.args.get("with_")) is not None and all(
+            cte is not inside for cte in own.expressions
+        ):
+            found |= {(cte.alias.casefold(),) for cte in own.expressions}
+    return found
+
+
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    above = node.parent
+    while above is not None:
+        yield above
+        above = above.parent
 
 
 def _is_row_maker(table: exp.Table) -> bool:

@@ -56,7 +56,8 @@ def render(template: Template, context: Context) -> Rendered:
             parts.append(part)
             length += len(part)
             if length > LONGEST_QUERY:
-                raise TemplateFault(f"the query is longer than {LONGEST_QUERY // 1024**2} MiB")
+                message = f"the query is longer than {LONGEST_QUERY // 1024**2} MiB"
+                raise template_error(template.file, _last_line(parts), message)
     except TallymarkError:
         raise  # by what the template called: it has its own message
     except Exception as error:
@@ -64,6 +65,11 @@ def render(template: Template, context: Context) -> Rendered:
     sql, pieces = _without_marks("".join(parts))
     rendered = Rendered(sql, tuple(vocabulary.refs), tuple(vocabulary.zones), pieces)
     return checked(template, rendered, vocabulary.relations())
+
+
+def _last_line(parts: list[str]) -> int:
+    marks = (_MARK.findall(part) for part in reversed(parts))
+    return next((int(found[-1]) for found in marks if found), 0)
 
 
 def _without_marks(output: str) -> tuple[str, tuple[Piece, ...]]:
