@@ -20,9 +20,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tallymark.destinations.registry import spark_needs
+from tallymark.destinations.registry import parse_options, spark_needs
 from tallymark.spark import Sessions
-from tallymark.spark.launch_settings import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig, SparkNeeds
 
 WARM = "TALLYMARK_WARM_SPARK"
 
@@ -64,6 +64,18 @@ class Door:
         self._server.shutdown()
 
 
+# Of every kind of destination, and of every database that a catalog of Iceberg can be in.
+_EVERY_KIND = [
+    {"type": "iceberg", "warehouse": "/unused"},
+    {"type": "iceberg", "catalog": "jdbc", "uri": "sqlite:////unused", "warehouse": "/unused"},
+    {"type": "iceberg", "catalog": "jdbc", "uri": "postgresql://unused/x", "warehouse": "/unused"},
+]
+
+
+def needs_of_tests() -> tuple[SparkNeeds, ...]:
+    return spark_needs(map(parse_options, _EVERY_KIND))
+
+
 def sessions_of_tests(home: Path) -> Sessions:
     config = SparkConfig(
         master="local[2]",
@@ -86,7 +98,7 @@ def sessions_of_tests(home: Path) -> Sessions:
             "spark.sql.lightweightPlanChangeValidation": False,
         },
     )
-    return Sessions(config, spark_needs(), home=home / "spark")
+    return Sessions(config, needs_of_tests(), home=home / "spark")
 
 
 def _free_port() -> int:

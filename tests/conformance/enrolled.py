@@ -14,10 +14,14 @@ from pyspark.sql import DataFrame, SparkSession
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
 from hostile_settings import hostile_beside
+from iceberg_readers import iceberg_rows
 from oracle import Row
 from tallymark.destinations.contract import Destination
 from tallymark.destinations.delta.table import DeltaDestination, DeltaTable
 from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.iceberg import IcebergDestinationConfig
+from tallymark.destinations.iceberg.catalog import IcebergLocator
+from tallymark.destinations.iceberg.table import IcebergDestination
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.registry import spark_needs
 from tallymark.destinations.sqlite.engine import SqliteEngine
@@ -91,6 +95,17 @@ def _delta_large(around: Surroundings) -> Subject:
     return _delta_path(around, kind=_TakenForLarge)
 
 
+def _iceberg(around: Surroundings, **options: object) -> Subject:
+    warehouse = around.folder / "ice"
+    name = f"ice_{uuid4().hex[:8]}"
+    config = IcebergDestinationConfig.model_validate(
+        {"type": "iceberg", "warehouse": str(warehouse), "name": name, **options}
+    )
+    destination = IcebergDestination(lambda: around.spark, IcebergLocator.of(config, str), config)
+    table = Path(warehouse, "silver", "orders")
+    return Subject(destination, "silver.orders", lambda: [_without_zones(row) for row in iceberg_rows(table)])
+
+
 def _without_zones(value: Any) -> Any:
     """As Spark gives moments to Python where the machine is in UTC, nested or not."""
     match value:
@@ -138,6 +153,7 @@ SOON = 0.5  # seconds: in a test nobody lets go of a lock
 
 DESTINATIONS = {
     "delta": Enrolled(_delta_path),
+    "iceberg": Enrolled(_iceberg),
     "sqlite": Enrolled(_sqlite),
     "duckdb": Enrolled(_duckdb),
     "postgres": Enrolled(_postgres),

@@ -24,6 +24,9 @@ _EFFECTS = (
     "session.commit",
     "spark.save",
     "spark.sql MERGE",
+    "spark.sql CALL",
+    "spark.sql CREATE",
+    "spark.append",
 )
 _LONGEST, _SHORT = 1.5, 0.02  # seconds until such a step is killed: of Spark, of a database
 
@@ -86,7 +89,11 @@ class Chain:
             scenario.drop(kind)
         reached = Point(point.step, BEFORE) if point.when == DURING else point
         nth = 1 if self.unreached[point] else self.chance.randint(1, max(1, self.passed[reached] // LEAST))
-        longest = _LONGEST if scenario.destination == "delta" and "ledger" not in point.step else _SHORT
+        longest = (
+            _LONGEST
+            if scenario.destination in ("delta", "iceberg") and "ledger" not in point.step
+            else _SHORT
+        )
         order = Order(scenario.root, die_at=point, nth=nth, seconds=self.chance.uniform(0, longest))
         ended = self.workshop.run(order)
         if ended.killed:

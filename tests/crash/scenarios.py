@@ -19,8 +19,8 @@ from tallymark.ledger.schema import batch_members, batches, contents, leases
 from tallymark.model.table import INGESTED_AT, SOURCE_FILE, SOURCE_FILE_HASH
 
 DATABASES = ("sqlite", "duckdb", "postgres")
-DESTINATIONS = ("delta", *DATABASES)
-SLICE = ("delta", "a database")  # in `make test-slow`; which database, the seed says
+DESTINATIONS = ("delta", "iceberg", *DATABASES)
+SLICE = ("delta", "iceberg", "a database")  # in `make test-slow`; which database, the seed says
 KINDS = {
     "append": "merge_strategy: append_only",
     "merge": "merge_strategy: upsert\nunique_key: [id]",
@@ -206,6 +206,7 @@ def in_slice(place: str, seed: int) -> str:
 def write_project(root: Path, destination: str, postgres: str, ledger: str) -> None:
     place = {
         "delta": "{type: delta, path: warehouse}",
+        "iceberg": f"{{type: iceberg, name: {catalog_name(root)}, warehouse: warehouse}}",
         "sqlite": f"{{type: sqlite, path: {SQLITE_FILE}}}",
         "duckdb": f"{{type: duckdb, path: {DUCKDB_FILE}}}",
         "postgres": f'{{type: postgres, url: "{postgres}"}}',
@@ -214,6 +215,11 @@ def write_project(root: Path, destination: str, postgres: str, ledger: str) -> N
         f'name: crash\nledger: "{ledger}"\ndestinations: {{store: {place}}}\n'
         "defaults: {destination: store}\nspark: {master: 'local[2]'}\n"
     )
+
+
+def catalog_name(root: Path) -> str:
+    """Projects of one process share a session's settings."""
+    return f"ice_{hashlib.sha256(str(root).encode()).hexdigest()[:12]}"
 
 
 def rows_of_file(number: int) -> list[Row]:

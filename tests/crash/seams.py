@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.classic.dataframe import DataFrame
-from pyspark.sql.readwriter import DataFrameWriter
+from pyspark.sql.readwriter import DataFrameWriter, DataFrameWriterV2
 from pyspark.sql.session import SparkSession
 
 from tallymark.destinations.warehouse.destination import WarehouseDestination
@@ -261,6 +261,8 @@ def watched_spark(hook: Hook) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         watch(patch, SparkSession, "sql")
         watch(patch, DataFrameWriter, "save")
+        for write in ("append", "overwrite", "overwritePartitions"):
+            watch(patch, DataFrameWriterV2, write)
         for action in ("collect", "count", "toArrow"):
             watch(patch, DataFrame, action)
         yield

@@ -17,6 +17,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from database_rows import duckdb_rows, postgres_rows, sqlite_rows
 from delta_rs import rows_of
+from iceberg_readers import iceberg_rows, iceberg_table
 from oracle import Row
 from tallymark.model.receipt import Marker
 from tallymark.model.table import SOURCE_FILE
@@ -45,6 +46,8 @@ class Store:
         match self.destination:
             case "delta":
                 found = rows_of(self._folder / table)
+            case "iceberg":
+                found = iceberg_rows(self._folder / table)
             case "sqlite":
                 found = sqlite_rows(self.root / SQLITE_FILE, f"{self.schema}.{table}")
             case "duckdb":
@@ -57,6 +60,8 @@ class Store:
         """Those of an absent table are none."""
         if self.destination == "delta":
             return self._delta_markers(table)
+        if self.destination == "iceberg":
+            return self._iceberg_markers(table)
         schemas = self.destination != "sqlite"
         name = table if schemas else f"{self.schema}.{table}"
         place = f"{self.schema}._tallymark_applied" if schemas else "_tallymark_applied"
@@ -68,6 +73,10 @@ class Store:
         match self.destination:
             case "delta":
                 return [f"folder {path}" for path in self._folder.iterdir() if path.name not in tables]
+            case "iceberg":
+                folders = [f"folder {path}" for path in self._folder.iterdir() if path.name not in tables]
+                refs = [ref for table in tables for ref in iceberg_table(self._folder / table).refs()]
+                return folders + [f"branch {ref}" for ref in refs if ref != "main"]
             case "sqlite":
                 query = "SELECT name FROM sqlite_schema WHERE type = 'table'"
                 own = {*_OWN_TABLES, *(f"{self.schema}.{table}" for table in tables)}
@@ -105,6 +114,22 @@ class Store:
         except TableNotFoundError:
             return []
         carried = [_marker(commit["userMetadata"]) for commit in commits if "userMetadata" in commit]
+        return [
+            Found(content, position, marker)
+            for marker in carried
+            for position, content in enumerate(marker.content_hashes)
+        ]
+
+    def _iceberg_markers(self, table: str) -> list[Found]:
+        if not (self._folder / table / "metadata").is_dir():
+            return []
+        found = iceberg_table(self._folder / table)
+        at = found.current_snapshot()
+        carried = []
+        while at is not None:
+            text = at.summary.additional_properties.get("tallymark.marker") if at.summary else None
+            carried += [] if text is None else [_marker(text)]
+            at = None if at.parent_snapshot_id is None else found.snapshot_by_id(at.parent_snapshot_id)
         return [
             Found(content, position, marker)
             for marker in carried

@@ -23,8 +23,8 @@ from tallymark.spark import Sessions
 pytestmark = pytest.mark.slow
 
 KINDS = ("append", "merge", "replace", "scd2")
-IN_SLICE = {"delta": 2, "sqlite": 5, "duckdb": 5, "postgres": 5}
-IN_FULL = {"delta": 8, "sqlite": 20, "duckdb": 20, "postgres": 20}  # for each kind
+IN_SLICE = {"delta": 2, "iceberg": 2, "sqlite": 5, "duckdb": 5, "postgres": 5}
+IN_FULL = {"delta": 8, "iceberg": 8, "sqlite": 20, "duckdb": 20, "postgres": 20}  # for each kind
 FAULT = "a call that failed or lost its answer"
 COMMITS = {"session.commit", "prepared.commit"}
 

@@ -15,7 +15,7 @@ from crash.tally import Tally
 from crash.worker import SEED, Workshop
 
 LIMIT = int(os.environ.get("TALLYMARK_KILLS", "0")) or None  # for each destination and kind
-IN_SLICE = {"delta": 2, "sqlite": 4, "duckdb": 4, "postgres": 4}
+IN_SLICE = {"delta": 2, "iceberg": 2, "sqlite": 4, "duckdb": 4, "postgres": 4}
 SMALL_BATCHES = "batch: {max_files: 2}"  # so that something newer waits behind what the dead left open
 
 Postgres = Callable[[], str]

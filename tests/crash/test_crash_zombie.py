@@ -24,6 +24,7 @@ from crash.worker import Order, _import_path, _load
 from shared_spark import Jvm
 from tallymark.destinations.delta import write as delta_write
 from tallymark.destinations.duckdb.engine import DuckDbEngine
+from tallymark.destinations.iceberg import write as iceberg_write
 from tallymark.destinations.lakehouse.commit import LakehouseLoad
 from tallymark.destinations.postgres.engine import PostgresEngine
 from tallymark.destinations.sqlite.engine import SqliteEngine
@@ -37,8 +38,10 @@ from tallymark.spark import Sessions
 FENCED, LEASE_LOST, BUSY = "TM503", "TM602", "TM507"
 # As late as another worker can still get in: databases lock the table from here to the commit.
 LATEST = {name: Point("session.begin", BEFORE) for name in DESTINATIONS} | {
-    "delta": Point("spark.save", BEFORE)
+    "delta": Point("spark.save", BEFORE),
+    "iceberg": Point("spark.sql CALL", BEFORE),
 }
+LAKEHOUSES = ("delta", "iceberg")
 ONE_BY_ONE = "batch: {max_files: 1}"
 
 
@@ -80,11 +83,17 @@ def no_fence() -> Iterator[None]:
             spark.conf.unset(delta_write._APP_VERSION)
             yield
 
+    def cherry_pick(spark: SparkSession, target: iceberg_write.IcebergTarget, branch: str) -> None:
+        refs = spark.sql(f"SELECT snapshot_id FROM {target.sql}.refs WHERE name = '{branch}'")
+        number = refs.collect()[0][0]
+        spark.sql(f"CALL {target.catalog}.system.cherrypick_snapshot('{target.name}', {number})").collect()
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MarkerTables, "refuse_late", lambda self, table, marker: None)
         patch.setattr(MarkerTables, "write", without_key)
         patch.setattr(LakehouseLoad, "_refuse_held", lambda self, marker: None)
         patch.setattr(delta_write, "_marked_and_fenced", only_marked)
+        patch.setattr(iceberg_write, "publish", cherry_pick)
         yield
 
 
@@ -99,7 +108,7 @@ def runs(loads: Loads) -> None:
 def test_a_zombie_is_refused_by_the_destination(loads: Loads, no_stop: None) -> None:
     """Delta drops the zombie's write, which then finds the batch in the log, committed by the successor."""
     zombie = loads.run(At(LATEST[loads.scenario.destination], lambda: runs(loads)))
-    refused = LEASE_LOST if loads.scenario.destination == "delta" else FENCED
+    refused = LEASE_LOST if loads.scenario.destination in LAKEHOUSES else FENCED
     assert (codes(zombie), zombie.receipts) == ([refused], ())
     loads.finish()
     assert loads.scenario.differences() == []
@@ -182,8 +191,9 @@ def test_a_process_suspended_in_its_commit(
     for engine in (SqliteEngine, DuckDbEngine, PostgresEngine):
         name = f"{engine.__module__}.{engine.__name__}"
         monkeypatch.setattr(name, partial(engine, busy_seconds=0.5))
-    locks = loads.scenario.destination != "delta"
-    point = Point("session.commit" if locks else "spark.save", BEFORE)
+    destination = loads.scenario.destination
+    locks = destination not in LAKEHOUSES
+    point = Point("session.commit", BEFORE) if locks else LATEST[destination]
     with suspended(loads, point, spark):
         report = loads.run()
         assert (codes(report), len(report.receipts)) == (([BUSY], 0) if locks else ([], 1))

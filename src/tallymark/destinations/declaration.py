@@ -133,7 +133,12 @@ class DestinationKind(Generic[Options]):
     # For a library call that names no destination: the target is a path, a URL or a name in Spark's catalog.
     open_target: Callable[[str, Callable[[], SparkSession]], Destination] | None = None
     spark_needs: SparkNeeds | None = None
+    # Where they depend on the options. None: they do not.
+    spark_needs_with: Callable[[Options], SparkNeeds] | None = None
     driver: Driver | None = None
 
     def capabilities_of(self, options: Options) -> Capabilities:
         return self.capabilities if self.capabilities_with is None else self.capabilities_with(options)
+
+    def spark_needs_of(self, options: Options) -> SparkNeeds | None:
+        return self.spark_needs if self.spark_needs_with is None else self.spark_needs_with(options)

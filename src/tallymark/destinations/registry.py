@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from tallymark.destinations import delta, duckdb, postgres, sqlite
+from tallymark.destinations import delta, duckdb, iceberg, postgres, sqlite
 from tallymark.destinations.declaration import (
     Capabilities,
     DestinationKind,
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 AnyKind = DestinationKind[Any]
 
 BUILT_IN: Mapping[str, AnyKind] = {
-    kind.name: kind for kind in (delta.KIND, sqlite.KIND, duckdb.KIND, postgres.KIND)
+    kind.name: kind for kind in (delta.KIND, iceberg.KIND, sqlite.KIND, duckdb.KIND, postgres.KIND)
 }
 DEFAULT: AnyKind = delta.KIND  # where nothing else is configured
 QUARANTINE: AnyKind = delta.KIND  # bad rows are kept in tables of this kind
-NOT_YET = ("Iceberg", "Parquet", "BigQuery", "Databricks")
+NOT_YET = ("Parquet", "BigQuery", "Databricks")
 
 ENTRY_POINTS = "tallymark.destinations"
 
@@ -130,10 +130,11 @@ def quarantine_root(destinations: Iterable[DestinationOptions], resolve: Resolve
 
 def spark_needs(destinations: Iterable[DestinationOptions] = ()) -> tuple[SparkNeeds, ...]:
     """Of these destinations, and of the quarantine, which every project has."""
+    asked = (QUARANTINE.spark_needs, *(kind_of(options).spark_needs_of(options) for options in destinations))
     needs: list[SparkNeeds] = []
-    for kind in (QUARANTINE, *map(kind_of, destinations)):
-        if kind.spark_needs is not None and kind.spark_needs not in needs:
-            needs.append(kind.spark_needs)
+    for need in asked:
+        if need is not None and need not in needs:
+            needs.append(need)
     return tuple(needs)
 
 

@@ -103,7 +103,7 @@ def launch_settings(
     """What a Spark that we start is started with. `shipped` names the JARs that Spark comes with."""
     user = user_settings(config, needs)
     own = _everywhere(config.master, home) | _downloads(user, home, shipped)
-    own["spark.sql.extensions"] = ",".join(name for need in needs for name in need.extensions)
+    own["spark.sql.extensions"] = ",".join(dict.fromkeys(name for need in needs for name in need.extensions))
     for need in needs:
         own |= need.settings
     if is_local(config.master):
@@ -114,7 +114,7 @@ def launch_settings(
         if not _OTHER_COLLECTOR.search(user.get("spark.driver.extraJavaOptions", "")):
             own["spark.driver.extraJavaOptions"] += f" {_COLLECTOR}"
     joined = {key: mark.join(filter(None, [own[key], user.get(key)])) for key, mark in _LISTS.items()}
-    needed = [package for need in needs for package in need.packages]
+    needed = list(dict.fromkeys(package for need in needs for package in need.packages))
     wanted = {"spark.jars.packages": ",".join(jars.packages(needed, config.packages, user, shipped))}
     return {**own, **user, **joined, **wanted}
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -31,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallymark.destinations.lakehouse.fact_files import FactFiles
 from tallymark.destinations.lakehouse.home import TOMBSTONE_FILES, TOMBSTONE_TABLE, Folder, stored_delta
-from tallymark.destinations.lakehouse.markers import COMMIT_COLUMNS, LakehouseMarkers
+from tallymark.destinations.lakehouse.markers import COMMIT_COLUMNS
 from tallymark.model.plan import Tombstones
 from tallymark.model.receipt import Marker
 from tallymark.model.types import exact_timestamp, quoted
@@ -53,6 +54,11 @@ _PROPERTIES = {
 }
 
 
+class HeldLoads(Protocol):
+    def commits(self) -> DataFrame:
+        """What identifies each load that the table holds: COMMIT_COLUMNS."""
+
+
 class TombstoneStore:
     def __init__(self, spark: SparkSession, home: Folder):
         self._spark = spark
@@ -61,7 +67,7 @@ class TombstoneStore:
         local = self._folder.local
         self._files = None if local is None else FactFiles(local, "remembered deletes")
 
-    def valid(self, wanted: Tombstones, markers: LakehouseMarkers) -> DataFrame:
+    def valid(self, wanted: Tombstones, markers: HeldLoads) -> DataFrame:
         """Those of loads that the table holds, not older than the retention. One may occur twice, and several
         may have the same key."""
         table, files = self._in_table(wanted), self._in_files(wanted)
