@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
 from typing import TypedDict, Unpack
 from uuid import uuid4
@@ -43,7 +42,7 @@ from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
 from tallymark.model.settings import Strategy
 from tallymark.spark import Sessions
-from tallymark.spark.launch_settings import SparkConfig
+from tallymark.spark.launch_settings import SparkConfig, SparkNeeds
 from tallymark.spark.sessions import active_session_kept
 
 
@@ -132,8 +131,6 @@ def _sessions(
         theirs = spark or SparkSession.getActiveSession()
     else:
         theirs = spark or source.sparkSession
-    if theirs is None:
-        return _embedded()
     match destination:
         case None:
             needs = registry.spark_needs()
@@ -141,13 +138,20 @@ def _sessions(
             needs = registry.spark_needs([destination.config])
         case _:
             needs = registry.spark_needs([registry.parse_options(destination)])
-    return Sessions.of(theirs, needs)
+    return _embedded(needs) if theirs is None else Sessions.of(theirs, needs)
 
 
-@cache
-def _embedded() -> Sessions:
-    """One Spark for all library calls of a process that has none: starting it costs seconds."""
-    return Sessions(SparkConfig(), registry.spark_needs(), home=Path(tempfile.mkdtemp(prefix="tallymark-")))
+_EMBEDDED: list[tuple[Sequence[SparkNeeds], Sessions]] = []
+
+
+def _embedded(needs: Sequence[SparkNeeds]) -> Sessions:
+    """One for all library calls of a process that need the same of it: starting Spark costs seconds."""
+    for known, sessions in _EMBEDDED:
+        if known == needs:
+            return sessions
+    made = Sessions(SparkConfig(), needs, home=Path(tempfile.mkdtemp(prefix="tallymark-")))
+    _EMBEDDED.append((needs, made))
+    return made
 
 
 def _task(source: object, target: str | Path, options: MergeOptions, *, in_folder: bool) -> Task:

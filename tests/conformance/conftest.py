@@ -29,7 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _is_slow(name: str, item: pytest.Item) -> bool:
     """On Delta a load takes seconds, on DuckDB one."""
     slow_on = {kind for mark in item.iter_markers("slow_on") for kind in mark.args}
-    return name in slow_on or bool(DESTINATIONS[name].differs_in and not DESTINATIONS[name].is_quick)
+    entry = DESTINATIONS[name]
+    is_variant = bool(entry.differs_in and not entry.is_quick)
+    return not slow_on.isdisjoint((name, entry.slow_as)) or is_variant
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ class Enrolled:
     differs_in: str = ""  # place, reading, writing or settings: a variant
     session: Callable[[SparkSession], SparkSession] = lambda spark: spark  # on which all its work is done
     is_quick: bool = False
+    slow_as: str = ""  # the destination whose marks of slow tests count for it too
 
 
 def _delta_path(
@@ -153,7 +154,7 @@ SOON = 0.5  # seconds: in a test nobody lets go of a lock
 
 DESTINATIONS = {
     "delta": Enrolled(_delta_path),
-    "iceberg": Enrolled(_iceberg),
+    "iceberg": Enrolled(_iceberg, slow_as="delta"),
     "sqlite": Enrolled(_sqlite),
     "duckdb": Enrolled(_duckdb),
     "postgres": Enrolled(_postgres),

@@ -127,6 +127,8 @@ def test_the_tables_replace_only_what_is_between_the_marks() -> None:
     assert "stale rows" not in fresh
     assert "| `parallel` | a whole number | `2` | How many pipelines run at the same time |" in fresh
     assert "| `columns[].name` | text | required | Its name in the table |" in fresh
-    assert "| `destinations.<name>.type` | delta or sqlite or duckdb or postgres | `delta` |" in fresh
+    assert (
+        "| `destinations.<name>.type` | delta or iceberg or sqlite or duckdb or postgres | `delta` |" in fresh
+    )
     assert fresh.endswith("-->\nc\n")
     assert with_tables(fresh) == fresh

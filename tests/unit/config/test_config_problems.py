@@ -239,11 +239,11 @@ def test_a_decimal_without_quotes_inside_braces(orders: Problems) -> None:
         ),
         (
             "destinations:\n  lake:\n    type: dleta\n    path: w",
-            "3: destinations.lake.type: dleta is not one of delta, sqlite, duckdb or postgres; did you mean delta?",
+            "3: destinations.lake.type: dleta is not one of delta, iceberg, sqlite, duckdb or postgres; did you mean delta?",
         ),
         (
             "destinations:\n  lake: {type: [delta]}",
-            "2: destinations.lake.type: expected one of delta, sqlite, duckdb or postgres, found a list",
+            "2: destinations.lake.type: expected one of delta, iceberg, sqlite, duckdb or postgres, found a list",
         ),
         (
             "destinations:\n  lake:",

@@ -38,7 +38,6 @@ from tallymark.destinations.iceberg.types import stored_as
 from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad, write_error
 from tallymark.destinations.lakehouse.home import Folder
 from tallymark.destinations.lakehouse.labels import Labelled, labelled
-from tallymark.destinations.lakehouse.relations import written_rows
 from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError, Fenced, NotATable, TallymarkError, Unsupported
 from tallymark.model.plan import Merge, Plan
@@ -55,7 +54,7 @@ _LOST_RACE = ("CommitFailedException", "AlreadyExistsException", "SQLITE_BUSY", 
 
 
 @dataclass(frozen=True)
-class _Claimed:
+class _SeenByClaim:
     """The table as `markers` saw it; None if there was none."""
 
     metadata: TableMetadata | None
@@ -77,7 +76,7 @@ class IcebergTable:
         self._layout = layout
         self._metadata: TableMetadata | None = None  # as it was read last
         self._known_markers: tuple[TableMetadata, IcebergMarkers] | None = None
-        self._claimed: _Claimed | None = None  # None if `markers` was not called
+        self._claimed: _SeenByClaim | None = None  # None if `markers` was not called
         self._forget_before: datetime | None = None  # tombstones older than this are removed by `settle`
 
     @property
@@ -113,7 +112,7 @@ class IcebergTable:
         metadata = self._read()
         if metadata is not None:
             metadata = self._with_finished_types(metadata)
-        self._claimed = _Claimed(metadata)
+        self._claimed = _SeenByClaim(metadata)
         return TableMarkers({}) if metadata is None else self._markers(metadata).find(content_hashes)
 
     @contextmanager
@@ -275,7 +274,7 @@ class IcebergTable:
         head = metadata.snapshots.get(int(shape.version)) if metadata is not None else None
         pinned = head is not None and metadata is not None and head.schema_id == metadata.schema_id
         at = f" VERSION AS OF {shape.version}" if pinned else ""
-        return written_rows(shape.columns, self._spark.sql(f"SELECT * FROM {self._sql}{at}"))
+        return self._spark.sql(f"SELECT * FROM {self._sql}{at}")
 
     def _tombstones(self, plan: Plan) -> DataFrame | None:
         if not isinstance(plan.shape, Merge) or plan.shape.tombstones is None:

@@ -118,7 +118,8 @@ def write_methods(labelled: Labelled, before: TableMetadata | None) -> tuple[Wri
             return (WriteMethod("overwrite", "the whole table is replaced"),)
         case ReplaceSlices(columns=columns):
             slices = WriteMethod("replace slices", "whole slices of the table are replaced")
-            if before is None or not _are_partitions(labelled, columns, before):
+            # Iceberg commits nothing if there are no rows.
+            if before is None or not labelled.counts.total or not _are_partitions(labelled, columns, before):
                 return (slices,)
             return (WriteMethod("replace partitions", "the slices are partitions of the table"), slices)
         case Merge():
