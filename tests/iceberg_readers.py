@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-from pyiceberg.table import StaticTable
+from typing import TYPE_CHECKING, Any
 
 from oracle import Row
+
+if TYPE_CHECKING:
+    from pyiceberg.table import StaticTable
 
 
 def iceberg_rows(table: Path) -> list[Row]:
@@ -17,6 +18,8 @@ def iceberg_rows(table: Path) -> list[Row]:
 
 
 def iceberg_table(table: Path) -> StaticTable:
+    from pyiceberg.table import StaticTable
+
     return StaticTable.from_metadata(str(newest_metadata(table)))
 
 
