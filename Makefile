@@ -20,7 +20,7 @@ unexport VIRTUAL_ENV
 # Where Python keeps no compiled files, each of the many processes compiles all libraries again: 4 s, every time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow warm check fmt docs bench bench-full property crash clean
+.PHONY: help demo test test-slow warm check fmt docs components bench bench-full property crash clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ docs: $(READY) ## Write the reference from the code and check every link
 	$(BIN)/python docs/write_reference.py
 	$(BIN)/pytest tests/architecture -k markdown
 
+components: $(READY) ## Write the bill of materials and the list of licences
+	$(BIN)/python docs/write_components.py
+
 bench: $(READY) ## Measure against peers, side by side (under 30 minutes)
 	$(BIN)/python bench/run.py
 
@@ -75,11 +78,13 @@ $(READY): uv.lock pyproject.toml $(UV)
 	@$(UV) sync --quiet --frozen --all-extras --python $(PYTHON)
 	@touch $@
 
-$(UV):
+# uv itself is pinned, by version and checksum; everything that it installs is by uv.lock.
+$(UV): .ci/uv-requirements.txt
 	@$(fit_python)
 	@$(PYTHON) -m venv .uv || \
 	  { rm -rf .uv; echo "$(PYTHON) cannot make virtual environments: install its venv package (on Debian: python3-venv)" >&2; exit 1; }
-	@.uv/bin/pip install --quiet --disable-pip-version-check uv
+	@.uv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/uv-requirements.txt
+	@touch $@
 
 fit_python = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
   { echo "Tallymark needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) --version 2>&1 | head -n 1). Try: make PYTHON=python3.11" >&2; exit 1; }

@@ -1,16 +1,24 @@
-"""Which JARs Spark needs beyond its own, and where they are kept."""
+"""Which JARs Spark needs beyond its own, where they are kept, and whether they are what they should be.
+
+Those that Tallymark itself names, and what they need, have a pinned SHA-256 in `jar_pins.json`, which
+`docs/write_components.py --pins` writes. A JAR that differs is not loaded.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import cache
+from hashlib import file_digest, sha256
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zipfile import is_zipfile
+
+from tallymark.errors import RuntimeUnavailable
 
 AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13:4.1.1"  # for files, whatever the destination
 
@@ -90,8 +98,7 @@ class Resolved:
     def remember(self, settings: Mapping[str, str], loaded: str) -> None:
         """`loaded` is Spark's own list after its start, in which the user's own JARs are too. Versions that
         move are resolved each time."""
-        files = (Path(unquote(urlsplit(url).path)) for url in loaded.split(","))
-        paths = [file for file in files if self._is_ours(file)]
+        paths = [file for file in local_files(loaded) if self._is_ours(file)]
         if not paths or re.search(r"(?i)snapshot|latest|[\[(+]", settings["spark.jars.packages"]):
             return
         unfinished = self.record.with_suffix(f".{os.getpid()}")
@@ -104,8 +111,75 @@ class Resolved:
         with suppress(OSError):
             self.record.unlink()
 
+    def check(self, files: Iterable[Path]) -> list[str]:
+        """Compares them with their pins; gives the names of those in Ivy's folder that have none. A file is
+        hashed again only when it is another one than at the last check."""
+        record = self.record.parent / "checked.json"
+        before, after, unpinned = _checked_before(record), {}, []
+        for file in files:
+            wanted = pins().get(file.name)
+            if wanted is None or not file.exists():
+                unpinned += [file.name] if self._is_ours(file) else []
+                continue
+            identity, found = _identity(file), None
+            if file.name in before and before[file.name][0] == identity:
+                found = before[file.name][1]
+            if found != wanted:
+                found = _sha256(file)
+            if found != wanted:
+                raise _changed(file, wanted, found)
+            after[file.name] = (identity, found)
+        if any(before.get(name) != entry for name, entry in after.items()):
+            unfinished = record.with_suffix(f".{os.getpid()}")
+            with suppress(OSError):  # then the next start hashes them again
+                record.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_text(json.dumps({**before, **after}), "utf-8")
+                unfinished.replace(record)
+        return unpinned
+
     def _is_ours(self, file: Path) -> bool:
         return file.parent == self.ivy / "jars"
+
+
+@cache
+def pins() -> Mapping[str, str]:
+    """SHA-256 by the file's name in Ivy's folder."""
+    listed = json.loads(Path(__file__).with_name("jar_pins.json").read_text("utf-8"))
+    return {name: jar["sha256"] for name, jar in listed.items()}
+
+
+def local_files(urls: str) -> list[Path]:
+    """Of `spark.jars`, Spark's own list after it has resolved its packages."""
+    return [Path(unquote(urlsplit(url).path)) for url in urls.split(",") if url]
+
+
+def _identity(file: Path) -> str:
+    """Whoever writes to a file changes the time of its inode, which cannot be set back."""
+    status = file.stat()
+    return f"{file} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, "sha256").hexdigest()
+
+
+def _checked_before(record: Path) -> dict[str, tuple[str, str]]:
+    try:
+        listed = json.loads(record.read_text("utf-8"))
+        return {name: (str(entry[0]), str(entry[1])) for name, entry in listed.items()}
+    except (OSError, ValueError, AttributeError, LookupError, TypeError):
+        return {}
+
+
+def _changed(file: Path, wanted: str, found: str) -> RuntimeUnavailable:
+    return RuntimeUnavailable(
+        f"{file} is not the JAR that Tallymark was tested with: its SHA-256 is {found}, not {wanted}; "
+        "nothing of it was loaded",
+        hint=f"delete {file} and {file.parent.parent / 'cache'}, then run again to download it; if the "
+        "sum is wrong again, the repository gives out another file",
+        facts={"jar": str(file), "expected": wanted, "found": found},
+    )
 
 
 def on_class_path(settings: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -146,6 +147,7 @@ class _Launch:
         asked = launch_settings(config, needs, home, frozenset(jar.name for jar in shipped))
         resolved = jars.Resolved.of(asked, jars.ivy_folder(asked, home))
         known = resolved.files() if is_local(config.master) else []
+        resolved.check(known)
         settings = jars.on_class_path(asked, known) if known else asked
         archive = ClassArchive.of(java, [*shipped, *known], resolved.record.parent) if known else None
         return cls(config, needs, home, java, asked, settings, resolved, archive)
@@ -163,7 +165,11 @@ class _Launch:
             workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
             try:
                 with _environment({**self.java.environment(), **workers}):
-                    context = _launch(settings, log)
+                    context = _launch(settings, log, partial(self._check, tell=tell))
+            except RuntimeUnavailable:
+                close_gateway()
+                self.resolved.forget()
+                raise
             except Exception as problem:
                 close_gateway()
                 self.resolved.forget()
@@ -173,6 +179,10 @@ class _Launch:
         if is_local(self.config.master) and self.archive is None:
             self.resolved.remember(self.asked, context.getConf().get("spark.jars", "") or "")
         return RunningJvm(SparkSession(context), log_path)
+
+    def _check(self, loaded: str, tell: Callable[[str], None]) -> None:
+        if unpinned := self.resolved.check(jars.local_files(loaded)):
+            tell(f"used as they are, without a pinned checksum: {', '.join(unpinned)}")
 
 
 def close_gateway(patience_seconds: float = 30) -> None:
@@ -187,14 +197,17 @@ def close_gateway(patience_seconds: float = 30) -> None:
         gateway.proc.wait(timeout=patience_seconds)
 
 
-def _launch(settings: Mapping[str, str], log: IO[bytes]) -> SparkContext:
+def _launch(settings: Mapping[str, str], log: IO[bytes], check_jars: Callable[[str], None]) -> SparkContext:
+    """`check_jars` sees the JARs between their download and the first class that is loaded from them."""
     secret = {key: value for key, value in settings.items() if _SECRET.search(key)}
     at_launch = SparkConf(loadDefaults=False)
     at_launch.setAll([(key, value) for key, value in settings.items() if key not in secret])
     gateway = launch_gateway(at_launch, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     # What was given at launch comes back from the JVM, with the JARs that it has resolved.
-    return SparkContext(conf=SparkConf(_jvm=gateway.jvm).setAll(list(secret.items())), gateway=gateway)
+    conf = SparkConf(_jvm=gateway.jvm).setAll(list(secret.items()))
+    check_jars(conf.get("spark.jars") or "")
+    return SparkContext(conf=conf, gateway=gateway)
 
 
 def _worker_python(master: str, settings: Mapping[str, str]) -> str:

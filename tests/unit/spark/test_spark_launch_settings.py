@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tallymark.destinations.delta import DELTA_PACKAGE
 from tallymark.destinations.registry import spark_needs
-from tallymark.errors import ConfigError
+from tallymark.errors import ConfigError, RuntimeUnavailable
 from tallymark.spark import AVRO_PACKAGE, jars
 from tallymark.spark.launch_settings import SparkConfig, cores, launch_settings
 
@@ -191,3 +193,60 @@ def test_a_folder_that_cannot_be_written_is_no_failure(ivy: Path) -> None:
     (ivy / "tallymark").touch()
     jars.Resolved.of(ASKED, ivy).remember(ASKED, loaded(ivy))
     assert jars.Resolved.of(ASKED, ivy).files() == []
+
+
+PINNED_JAR = "io.delta_delta-storage-4.4.0.jar"
+
+
+@pytest.fixture
+def with_pinned(ivy: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Resolved:
+    _jar(ivy / "jars" / PINNED_JAR)
+    found = sha256((ivy / "jars" / PINNED_JAR).read_bytes()).hexdigest()
+    monkeypatch.setattr(jars, "pins", lambda: {PINNED_JAR: found})
+    return jars.Resolved.of(ASKED, ivy)
+
+
+def test_a_jar_that_differs_from_its_pin_is_refused(with_pinned: jars.Resolved) -> None:
+    file = with_pinned.ivy / "jars" / PINNED_JAR
+    assert with_pinned.check([file, file.with_name("a_b-1.jar")]) == ["a_b-1.jar"]
+    with ZipFile(file, "a") as jar:
+        jar.writestr("evil.class", "")
+    with pytest.raises(RuntimeUnavailable, match="nothing of it was loaded") as caught:
+        with_pinned.check([file])
+    expected = jars.pins()[PINNED_JAR]
+    found = sha256(file.read_bytes()).hexdigest()
+    assert caught.value.facts == {"jar": str(file), "expected": expected, "found": found}
+    assert all(fact in caught.value.message for fact in (str(file), expected, found))
+
+
+def test_a_jar_is_hashed_once_for_each_file(
+    with_pinned: jars.Resolved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = with_pinned.ivy / "jars" / PINNED_JAR
+    hashed: list[Path] = []
+    hash_file = jars._sha256
+
+    def counted(path: Path) -> str:
+        hashed.append(path)
+        return hash_file(path)
+
+    monkeypatch.setattr(jars, "_sha256", counted)
+    for _ in range(3):
+        with_pinned.check([file])
+    assert hashed == [file]
+    content, times = file.read_bytes(), file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))  # as someone would who hides a change
+    with_pinned.check([file])
+    assert hashed == [file, file]
+    (with_pinned.record.parent / "checked.json").write_text("[half")
+    with_pinned.check([file])
+    assert len(hashed) == 3
+
+
+def test_the_pins_are_those_of_the_jars_that_are_used(spark: SparkSession) -> None:
+    loaded = jars.local_files(str(spark.sparkContext.getConf().get("spark.jars") or ""))
+    kept = jars.default_ivy_folder()
+    assert kept is not None
+    used = loaded or sorted((kept / "jars").glob("io.delta*.jar"))
+    assert jars.Resolved.of(ASKED, used[0].parent.parent).check(used) == []

@@ -251,3 +251,40 @@ def test_whether_paths_are_shared_is_known_before_spark_starts(
 
 def test_a_session_that_runs_knows_whether_paths_are_shared(spark: SparkSession) -> None:
     assert Sessions.of(spark, ()).share_files()
+
+
+CHANGED_JAR = """
+    import json
+    from pathlib import Path
+    from tallymark.destinations.registry import spark_needs
+    from tallymark.errors import RuntimeUnavailable
+    from tallymark.spark import Sessions, jars
+    from tallymark.spark.launch_settings import SparkConfig
+    from pyspark import SparkContext
+
+    # RESOLVE
+    pins = dict(jars.pins())
+    name = next(name for name in pins if "delta-storage" in name)
+    right, pins[name] = pins[name], "0" * 64
+    jars.pins = lambda: pins
+    try:
+        Sessions(SparkConfig(master="local[1]"), spark_needs(), home=Path("home")).isolated()
+    except RuntimeUnavailable as problem:
+        context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+        print(json.dumps({"name": name, "right": right, "told": str(problem), "runs": bool(context or gateway)}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [True, False])
+def test_nothing_is_loaded_from_a_jar_that_is_not_as_pinned(tmp_path: Path, known: bool) -> None:
+    """`known`: found without Ivy. Otherwise Spark resolves its packages first, as for a first download."""
+    program = CHANGED_JAR
+    if not known:
+        program = program.replace("# RESOLVE", "jars.Resolved.files = lambda self: []")
+    done = run_elsewhere(program, tmp_path)
+    seen: dict[str, Any] = json.loads(done.stdout)
+    assert not seen["runs"]
+    assert seen["name"] in seen["told"]
+    assert seen["right"] in seen["told"]
+    assert "0" * 64 in seen["told"]
