@@ -11,10 +11,11 @@ content that the table holds is not applied again, whoever brings it.
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,6 +45,8 @@ from tallymark.model.settings import Strategy
 from tallymark.spark import Sessions
 from tallymark.spark.launch_settings import SparkConfig, SparkNeeds
 from tallymark.spark.sessions import active_session_kept
+
+log = logging.getLogger(__name__)
 
 
 class MergeOptions(TypedDict, total=False):
@@ -210,7 +213,10 @@ def _merge_once(job: Job, rows: FrameRows) -> Receipt:
         if isinstance(batch, Receipt):
             return batch
         receipt = load_planning_again(job, claim, batch)
-        job.target.settle()
+        try:
+            job.target.settle()
+        except Exception as error:  # the rows are committed, and the next call copies the markers
+            log.warning("%s: markers were not copied: %s", job.task.table, error)
         return receipt
 
 
@@ -300,4 +306,5 @@ def _shared(source: DataFrame | str | Path) -> Iterator[Callable[[SparkSession],
     try:
         yield lambda spark: spark.table(f"{schema}.{name}")
     finally:
-        source.sparkSession.catalog.dropGlobalTempView(name)
+        with suppress(Exception):  # how the load ended is for the caller to know, not this
+            source.sparkSession.catalog.dropGlobalTempView(name)

@@ -24,7 +24,7 @@ ALLOWED = {
     "config/new_project.py": "the address of the ledger",
     "checks/quarantine": "bad rows are kept in Delta tables, whatever the destinations are",
     "destinations/lakehouse/home.py": "markers and tombstones that only Spark reaches are in Delta tables",
-    "destinations/lakehouse/markers.py": "markers that only Spark reaches are in a Delta table",
+    "destinations/lakehouse/marker_copies.py": "markers that only Spark reaches are in a Delta table",
     "destinations/lakehouse/tombstones.py": "tombstones that only Spark reaches are in a Delta table",
 }
 

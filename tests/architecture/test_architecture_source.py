@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "tallymark"
 MODULES = {str(path.relative_to(SOURCE)): path for path in sorted(SOURCE.rglob("*.py"))}
 
 MAX_LINES = 500
-MODULES_AT_MOST = 180
+MODULES_AT_MOST = 188
 FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 # Spark Connect has none of these: code that needs them works on a classic session only.
 CLASSIC_ONLY = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd", "newSession"}

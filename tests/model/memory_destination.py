@@ -32,6 +32,7 @@ class MemoryPrepared:
     seen: int
     commit: Callable[[Marker], Commit]
     duplicates: None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Counts:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel
 
@@ -93,7 +94,7 @@ def load_project(folder: Path, environment: Mapping[str, str] | None = None) -> 
         problems += draft.document.problems
     quality_tests = read_quality_tests(root, [draft.name for draft in drafts], environment, problems)
     if config is not None:
-        problems += _shared_tables(root, config, drafts)
+        problems += _shared_tables(root, config, drafts) or _nested_tables(root, config, drafts)
     if config is None or problems:
         raise config_error(problems) from None
     return LoadedProject(
@@ -180,6 +181,52 @@ def _shared_tables(root: Path, project: ProjectConfig, drafts: list[Draft]) -> l
         suggestion = "give one of them another table"
         problems.append(Problem(draft.document.file, at.line, at.column, "table", message, suggestion))
     return problems
+
+
+def _nested_tables(root: Path, project: ProjectConfig, drafts: list[Draft]) -> list[Problem]:
+    """A table inside the folder of another one: VACUUM of the outer one deletes the inner one's files."""
+    places: dict[tuple[str, ...], Draft] = {}
+    problems = []
+    for draft in drafts:
+        place = _folder_parts(root, project, draft.pipeline)
+        if place is not None and places.setdefault(place, draft) is not draft:
+            problems.append(_collision(draft, places[place], "the same folder as"))
+    for place, draft in places.items():
+        for depth in range(1, len(place)):
+            if outer := places.get(place[:depth]):
+                problems.append(_collision(draft, outer, "a folder inside that of"))
+    return problems
+
+
+def _collision(draft: Draft, other: Draft, how: str) -> Problem:
+    assert draft.pipeline is not None and other.pipeline is not None  # noqa: S101
+    at = draft.document.position(("table",))
+    message = (
+        f"{draft.pipeline.name} writes {how} {other.pipeline.name} ({other.document.file}): a VACUUM of "
+        f"table {other.pipeline.table} would delete files of table {draft.pipeline.table}"
+    )
+    suggestion = f"give one of them another table, such as {draft.pipeline.table.replace('.', '_')}"
+    return Problem(draft.document.file, at.line, at.column, "table", message, suggestion)
+
+
+_S3 = {"s3a": "s3", "s3n": "s3"}
+
+
+def _folder_parts(root: Path, project: ProjectConfig, pipeline: Pipeline | None) -> tuple[str, ...] | None:
+    """The same for all spellings of one folder: links, letter case (some disks ignore it), names of S3."""
+    options = None if pipeline is None else project.destinations.get(pipeline.destination)
+    if pipeline is None or options is None:
+        return None
+    kind = registry.kind_of(options)
+    found = kind.folder(options, partial(_resolve, root), pipeline.table) if kind.folder else None
+    if found is None:
+        return None
+    address = urlsplit(found)
+    if address.scheme in ("", "file"):
+        path = os.path.realpath(unquote(address.path) if address.scheme else found)
+        return ("file", "", *Path(path.casefold()).parts)
+    parts = [part for part in address.path.casefold().split("/") if part]
+    return (_S3.get(address.scheme, address.scheme), address.netloc, *parts)
 
 
 def _ledger_url(root: Path, url: str) -> str:

@@ -72,13 +72,24 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class UnmarkedLoad:
+    """The last load of a table whose marker is gone: it was cleaned up before it was copied. The fence still
+    shows that its sequence was used; which contents it had, only the ledger knows."""
+
+    sequence: int
+    version: str
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
 class TableMarkers:
     """The markers that were asked for, by content hash, and the highest numbers of the whole table."""
 
     by_hash: dict[str, Applied]
     last_sequence: int = 0  # of every load there ever was: the next one must be above
     last_fence: int = 0  # likewise
-    held_sequence: int = 0  # of the loads that the table still holds: lower after a restore
+    held_sequence: int = 0  # of the loads that the table still holds: lower after a restore or a power loss
+    unmarked: UnmarkedLoad | None = None
 
 
 def rolled_back(table: str) -> Fenced:
@@ -135,6 +146,10 @@ class PreparedLoad(Protocol):
     @property
     def duplicates(self) -> DuplicatesFound | None:
         """What the load repairs in addition to its own effect; None for a clean table."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What users must know of this table, beside what the plan says: shown with plans and loads."""
 
     def samples(self, limit: int) -> list[SampleRow]: ...
 

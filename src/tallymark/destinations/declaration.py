@@ -116,6 +116,17 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class Caution:
+    """What users of a destination must see to themselves, and what to do."""
+
+    text: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.fix}"
+
+
+@dataclass(frozen=True)
 class DestinationKind(Generic[Options]):
     name: str  # `type:` in tallymark.yaml
     title: str  # for people
@@ -124,6 +135,10 @@ class DestinationKind(Generic[Options]):
     open: Callable[[Options, Callable[[], SparkSession], Resolve], Destination]
     # Two destinations with the same location hold the same tables: then two pipelines may collide.
     location: Callable[[Options, Resolve], str]
+    # Shown by `validate` and `doctor`. None: there is nothing that users must see to.
+    cautions: Callable[[Options, Resolve], tuple[Caution, ...]] | None = None
+    # The folder or URL of a table. None: tables are not in folders of their own.
+    folder: Callable[[Options, Resolve, str], str | None] | None = None
     # Names tables without Spark. None: opening the destination does not need Spark either.
     locate: Callable[[Options, Resolve], TableLocator] | None = None
     # Where capabilities depend on the options. None: they do not.

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from tallymark.destinations import delta, duckdb, iceberg, postgres, sqlite
 from tallymark.destinations.declaration import (
     Capabilities,
+    Caution,
     DestinationKind,
     DestinationOptions,
     Gap,
@@ -116,6 +117,11 @@ def locate_tables(options: DestinationOptions, resolve: Resolve) -> TableLocator
     """None: opening the destination needs no Spark either."""
     kind = kind_of(options)
     return None if kind.locate is None else kind.locate(options, resolve)
+
+
+def cautions(options: DestinationOptions, resolve: Resolve) -> tuple[Caution, ...]:
+    kind = kind_of(options)
+    return () if kind.cautions is None else kind.cautions(options, resolve)
 
 
 def quarantine_root(destinations: Iterable[DestinationOptions], resolve: Resolve) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tallymark.destinations.contract import TableMarkers
+from tallymark.destinations.contract import TableMarkers, UnmarkedLoad
 from tallymark.errors import (
     CheckError,
     CountsDoNotBalance,
@@ -39,7 +39,7 @@ from tallymark.flow.lease import HeldLease, held_lease
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import Batch, BatchContents, Files, QueryResult, SourceFile
-from tallymark.model.receipt import Applied, Receipt
+from tallymark.model.receipt import Applied, Counts, Receipt
 from tallymark.model.report import Failure, Step
 from tallymark.model.section import redact
 
@@ -107,6 +107,8 @@ class Claim:
         is_own = all(f and f.marker.batch_id == batch.id for f in found)
         if found[0] is not None and all(found) and (is_own or not isinstance(batch.contents, Files)):
             self._record(batch, found[0])
+        elif markers.unmarked is not None and markers.unmarked.sequence == batch.sequence and not any(found):
+            self._record_unmarked(batch, markers.unmarked)
         elif batch.pipeline != job.task.pipeline:
             raise LedgerError(
                 f"{job.task.table}: pipeline {batch.pipeline} has left batch {batch.id} open",
@@ -202,6 +204,25 @@ class Claim:
 
     def _record(self, batch: Batch, applied: Applied) -> None:
         receipt = receipt_from_marker(self._job, applied)
+        self.commit(batch, receipt)
+        self.recovered.append(receipt)
+
+    def _record_unmarked(self, batch: Batch, load: UnmarkedLoad) -> None:
+        """No two loads of a table have one sequence, and the ledger knows which contents this one had."""
+        receipt = Receipt(
+            batch_id=batch.id,
+            pipeline=batch.pipeline,
+            table=self._job.task.table,
+            strategy=self._job.task.strategy,
+            counts=Counts(),
+            version=load.version,
+            sequence=load.sequence,
+            committed_at=load.committed_at,
+            warnings=(
+                f"batch {batch.id} was committed, as its number {load.sequence} in the table shows; what it "
+                "did is no longer known, since the table's log was cleaned up before the marker was copied",
+            ),
+        )
         self.commit(batch, receipt)
         self.recovered.append(receipt)
 

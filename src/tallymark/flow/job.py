@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tallymark.checks.quarantine import Quarantine
+
+log = logging.getLogger(__name__)
 
 MANY_FILES = 5000  # in one commit: its marker then takes about 350 kB of the log
 
@@ -221,8 +224,12 @@ class Job:
         self.run.cancellation.check()
 
     def tell(self, step: Step, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Whoever listens has no say in the load: their errors are logged."""
         pipeline, run_id, batch_id = self.task.pipeline, self.run.id, self.batch_id
-        self.run.on_event(Event(pipeline, step, text, done, total, run_id, batch_id))
+        try:
+            self.run.on_event(Event(pipeline, step, text, done, total, run_id, batch_id))
+        except Exception:
+            log.exception("a listener failed at %s of %s", step, pipeline)
 
 
 class LoadOptions(TypedDict, total=False):

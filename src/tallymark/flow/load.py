@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import pyarrow as pa
@@ -15,9 +16,17 @@ from pyspark.sql import functions as F
 
 from tallymark.checks.conform import Conformed, FeedRules, conform
 from tallymark.checks.split import Checked, fits_driver, split
-from tallymark.destinations.contract import ArrowRows, Incoming, PreparedLoad, SparkRows, refuse_gaps
+from tallymark.destinations.contract import (
+    ArrowRows,
+    Commit,
+    Incoming,
+    PreparedLoad,
+    SparkRows,
+    refuse_gaps,
+)
 from tallymark.errors import (
     CheckError,
+    CommitUnknown,
     CountsDoNotBalance,
     FileChanged,
     GuardTripped,
@@ -53,13 +62,65 @@ from tallymark.spark.frames import planned_for
 from tallymark.strategies.build import build_plan, effective_settings
 from tallymark.strategies.scd2 import history_of, keeps_history
 
+log = logging.getLogger(__name__)
+
 _TOO_LARGE_TO_KEEP = 1 << 20  # bytes
 ROWS_AT_ONCE = 100_000  # of rows that go from the driver into the destination
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: P0001|$)", re.DOTALL)  # by raise_error()
 
 
 def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None]) -> Receipt:
-    """Nothing before the commit leaves a trace in the table."""
+    """Nothing before the commit leaves a trace in the table, and nothing after it can undo it."""
+    attempt = CommitAttempt(job.task.table)
+    try:
+        return _load(job, batch, fence, ensure_lease, attempt)
+    except Exception as error:
+        return attempt.outcome(error)
+
+
+@dataclass
+class CommitAttempt:
+    """What is known of one commit. Whatever goes wrong afterwards, while rows are let go and connections are
+    closed, must not make a committed load look like a failed one, nor an unknown one."""
+
+    table: str
+    error: BaseException | None = None
+    receipt: Receipt | None = None
+    _has_begun: bool = False
+
+    def make(self, commit: Callable[[], Commit]) -> Commit:
+        """Raises CommitUnknown for what the destination does not explain."""
+        self._has_begun = True
+        try:
+            return commit()
+        except Exception as error:
+            self.error = error if isinstance(error, TallymarkError) else self._unknown(error)
+            raise self.error from error.__cause__ if self.error is error else error
+        except BaseException as error:  # such as the user's Ctrl-C
+            self.error = error
+            raise
+
+    def outcome(self, error: Exception) -> Receipt:
+        """Of a load that was ended by this error."""
+        if not self._has_begun or error is self.error:
+            raise error
+        log.warning("%s: after the commit: %s", self.table, error, exc_info=error)
+        if self.receipt is not None:
+            told = f"the load is committed, but not everything could be cleaned up after it: {error}"
+            return replace(self.receipt, warnings=(*self.receipt.warnings, told))
+        raise self.error or self._unknown(error) from error
+
+    def _unknown(self, error: BaseException) -> CommitUnknown:
+        told = str(error).strip() or type(error).__name__
+        return CommitUnknown(
+            f"{self.table}: whether the load was committed is not known: {told.splitlines()[0][:500]}",
+            hint="run again: the marker shows whether it was committed",
+        )
+
+
+def _load(
+    job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], None], attempt: CommitAttempt
+) -> Receipt:
     started = time.monotonic()
     with prepared_batch(job, batch) as (checked, plan, prepared):
         counts = balanced(prepared.counts, checked)
@@ -77,23 +138,23 @@ def load_batch(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], No
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
         strategy = str(plan.settings.strategy)
         marker = Marker.of(batch, fence, strategy, counts, unique_by=plan.unique_by, watermark=watermark)
-        commit = prepared.commit(marker)
-        warnings += _changed_meanwhile(job, batch, plan)
-    return Receipt(
-        batch_id=batch.id,
-        pipeline=batch.pipeline,
-        table=job.task.table,
-        strategy=strategy,
-        counts=counts,
-        version=commit.version,
-        sequence=batch.sequence,
-        committed_at=commit.committed_at,
-        warnings=warnings + ((commit.disagreement,) if commit.disagreement else ()),
-        way=commit.method,
-        seconds=time.monotonic() - started,
-        watermark=watermark,
-        quality=quality,
-    )
+        commit = attempt.make(lambda: prepared.commit(marker))
+        attempt.receipt = Receipt(
+            batch_id=batch.id,
+            pipeline=batch.pipeline,
+            table=job.task.table,
+            strategy=strategy,
+            counts=counts,
+            version=commit.version,
+            sequence=batch.sequence,
+            committed_at=commit.committed_at,
+            warnings=warnings + ((commit.disagreement,) if commit.disagreement else ()),
+            way=commit.method,
+            watermark=watermark,
+            quality=quality,
+        )
+        warnings = attempt.receipt.warnings + _changed_meanwhile(job, batch, plan)
+    return replace(attempt.receipt, warnings=warnings, seconds=time.monotonic() - started)
 
 
 @contextmanager
@@ -237,13 +298,13 @@ def _refuse_idle_replay(batch: Batch, counts: Counts) -> None:
 
 
 def warnings_of(plan: Plan, prepared: PreparedLoad) -> tuple[str, ...]:
-    found = prepared.duplicates
+    found, warnings = prepared.duplicates, (*plan.warnings, *prepared.warnings)
     if found is None:
-        return plan.warnings
+        return warnings
     keys = [", ".join(f"{name}={value}" for name, value in key.items()) for key in found.sample]
     more = ["…"] if found.keys > len(keys) else []
     return (
-        *plan.warnings,
+        *warnings,
         f"{plan.table}: {found.rows} duplicate rows of {found.keys} keys are removed "
         f"({'; '.join([*keys, *more])})",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -161,7 +161,7 @@ class PipelineProgress:
 
     def settle_markers(self) -> None:
         """Markers that are not copied now are copied by the next run: no load depends on it."""
-        if not (self.receipts or self.recovered):
+        if not (self.receipts or self.recovered or self.undone):
             return
         try:
             self.job.target.settle()
@@ -180,9 +180,12 @@ class PipelineProgress:
             still_open=tuple(batch.id for batch in self.still_open),
             failures=tuple(self.failures),
             held_back=self.held_back,
-            warnings=tuple(self.warnings),
+            warnings=tuple(dict.fromkeys([*self._of_recovered(), *self.warnings])),
             seconds=time.monotonic() - self.started,
         )
+
+    def _of_recovered(self) -> Iterator[str]:
+        return (warning for receipt in self.recovered for warning in receipt.warnings)
 
     def _outcome(self) -> Outcome:
         if self.cancelled:

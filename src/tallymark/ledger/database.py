@@ -140,8 +140,8 @@ def _sqlite(address: Address, durable: bool) -> sa.Engine:
     def prepare(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         connection.execute("PRAGMA foreign_keys = ON")
-        # The intent must survive a power cut.
-        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        # The intent must survive a power cut, also where there is no WAL but a rollback journal.
+        connection.execute(f"PRAGMA synchronous = {'EXTRA' if durable else 'OFF'}")
         _use_wal(connection)
 
     @sa.event.listens_for(engine, "begin")
@@ -174,7 +174,7 @@ def _use_wal(connection: Any) -> None:
 
 def _postgres(address: Address) -> sa.Engine:
     wanted = {"connect_timeout": "10", "application_name": "tallymark"}
-    return sa.create_engine(
+    engine = sa.create_engine(
         address.url,
         connect_args={key: value for key, value in wanted.items() if key not in address.url.query},
         max_overflow=-1,
@@ -182,6 +182,17 @@ def _postgres(address: Address) -> sa.Engine:
         hide_parameters=True,
         json_serializer=to_json,
     )
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        # The intent must survive a crash of the server, also where it may answer before it has written.
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) "
+            "WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        connection.commit()
+
+    return engine
 
 
 def to_json(value: object) -> str:

@@ -362,7 +362,7 @@ class VersionNumber:
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of `tallymark doctor` or `validate`."""
+    """One line of `tallymark doctor` or `validate`. What is `ok` and has a `fix` is a warning."""
 
     subject: str
     ok: bool

@@ -90,12 +90,12 @@ def test_an_empty_project_file_is_valid(folder: Folder, text: str) -> None:
 
 
 def test_pipelines_are_sorted_and_take_their_names_from_folders(folder: Folder) -> None:
-    names = ["z/config.yaml", "a/b/c/config.yaml", "a/config.yaml", ".hidden/config.yaml"]
+    names = ["z/config.yaml", "a/b/c/config.yaml", "a/d/config.yaml", ".hidden/config.yaml"]
     folder.write({f"pipelines/{name}": SOURCE for name in names})
     project = folder.load()
-    assert list(project.pipelines) == ["a", "a.b.c", "z"]
+    assert list(project.pipelines) == ["a.b.c", "a.d", "z"]
     assert project.pipelines["a.b.c"].table == "a.b.c"
-    assert project.pipelines["a"].settings.strategy is Strategy.FULL_REFRESH
+    assert project.pipelines["a.d"].settings.strategy is Strategy.FULL_REFRESH
 
 
 def test_a_pipeline_may_differ_from_the_project_in_strictness(folder: Folder) -> None:
@@ -293,6 +293,52 @@ def test_two_pipelines_on_one_table(folder: Folder) -> None:
         "pipelines/b/config.yaml:3: table: b and a (pipelines/a/config.yaml) both write table A of lake; "
         "give one of them another table"
     ]
+
+
+@pytest.mark.parametrize("table", ["silver.orders.lines", "silver.orders.a.b.c", "Silver.ORDERS.lines"])
+def test_a_table_inside_the_folder_of_another(folder: Folder, table: str) -> None:
+    folder.write(
+        {
+            "pipelines/inner/config.yaml": SOURCE + f"table: {table}\n",
+            "pipelines/silver/orders/config.yaml": SOURCE,
+            "pipelines/silver/orders_lines/config.yaml": SOURCE,
+        }
+    )
+    (line,) = folder.problems()
+    assert line.startswith(
+        "pipelines/inner/config.yaml:2: table: inner writes a folder inside that of silver.orders "
+        "(pipelines/silver/orders/config.yaml): a VACUUM of table silver.orders"
+    )
+
+
+@pytest.mark.parametrize("second", ["w/silver", "link/silver", "file:{root}/w/silver"])
+def test_a_table_inside_that_of_another_destination(folder: Folder, second: str) -> None:
+    (folder.root / "w/silver").mkdir(parents=True)
+    (folder.root / "link").symlink_to(folder.root / "w")
+    place = second.format(root=folder.root)
+    folder.write(
+        {
+            "tallymark.yaml": f"destinations: {{lake: {{path: w}}, sea: {{path: '{place}'}}}}",
+            "pipelines/a/config.yaml": SOURCE + "table: silver.orders",
+            "pipelines/b/config.yaml": SOURCE + "table: orders.lines\ndestination: sea",
+            "pipelines/c/config.yaml": SOURCE + "table: orders\ndestination: sea",
+        }
+    )
+    found = folder.problems()
+    assert any("c writes the same folder as a" in line for line in found)
+    assert any("b writes a folder inside that of a" in line for line in found)
+
+
+def test_names_of_s3_are_one_store(folder: Folder) -> None:
+    folder.write(
+        {
+            "tallymark.yaml": "destinations: {lake: {path: 's3a://b/w'}, sea: {path: 's3://b/w/orders'}}",
+            "pipelines/orders/config.yaml": SOURCE,
+            "pipelines/lines/config.yaml": SOURCE + "destination: sea",
+        }
+    )
+    (line,) = folder.problems()
+    assert "lines writes a folder inside that of orders" in line
 
 
 def test_two_pipelines_on_one_table_through_two_names_of_its_place(folder: Folder) -> None:

@@ -45,7 +45,7 @@ def test_sqlite_is_durable_and_lets_readers_read(tmp_path: Path) -> None:
         pragma = in_the_ledger(
             ledger, lambda c: {name: c.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names}
         )
-    assert pragma == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 60_000}
+    assert pragma == {"journal_mode": "wal", "synchronous": 3, "foreign_keys": 1, "busy_timeout": 60_000}
 
 
 def test_migrations_make_what_the_code_declares(ledger: Ledger) -> None:

@@ -91,8 +91,9 @@ def _notes(report: PipelineReport) -> Iterator[Block]:
     if report.undone:
         lost = wording.plural(len(report.undone), "batch")
         yield Line(
-            f"{name}: the table was restored or recreated and no longer holds {lost}; the next run loads "
-            f"the files again: {wording.names(report.undone)}",
+            f"{name}: the table went back (restored, recreated, or commits lost, as in a power loss) and no "
+            f"longer holds {lost}; unless this run did, the next one loads the files again: "
+            f"{wording.names(report.undone)}",
             Tone.WARN,
         )
     if report.still_open:

@@ -161,7 +161,10 @@ def _findings(findings: Sequence[Finding], code: str, exit_code: int) -> Answer:
 
 def _finding_blocks(findings: Sequence[Finding]) -> Iterator[Block]:
     for finding in findings:
-        if finding.ok:
+        if finding.ok and finding.fix:
+            yield Line(f"warn   {finding.subject}: {finding.detail}", Tone.WARN)
+            yield Line(f"       → {finding.fix}")
+        elif finding.ok:
             yield Line(f"ok     {finding.subject}: {finding.detail}")
         else:
             yield Line(f"error  {finding.subject}: {finding.detail}", Tone.BAD)

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tallymark.destinations.declaration import (
     Capabilities,
+    Caution,
     DestinationKind,
     DestinationOptions,
     Gap,
@@ -92,6 +93,18 @@ class DeltaDestinationConfig(DestinationOptions):
         default_factory=dict, description="Delta table properties for tables that Tallymark creates"
     )
 
+    durable: bool = Field(
+        True,
+        description="Tables in local folders: a load is recorded only once its files survive a power loss. "
+        "false is faster, and a power loss may take the newest loads; their files then wait again",
+    )
+
+    single_writer: bool = Field(
+        False,
+        description="Tables on S3: true says that one process at a time writes them, and nothing but "
+        "Tallymark. Without it, every load warns that Delta loses commits there",
+    )
+
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
         if self.path is None and self.catalog is None:
@@ -107,7 +120,14 @@ def _open(
     from tallymark.destinations.delta.table import DeltaDestination
 
     root = _root(options, resolve)
-    return DeltaDestination(spark, root=root, catalog=options.catalog, properties=options.properties)
+    return DeltaDestination(
+        spark,
+        root=root,
+        catalog=options.catalog,
+        properties=options.properties,
+        durable=options.durable,
+        single_writer=options.single_writer,
+    )
 
 
 def _open_target(target: str, spark: Callable[[], SparkSession]) -> DeltaDestination:
@@ -132,6 +152,17 @@ def _location(options: DeltaDestinationConfig, resolve: Resolve) -> str:
     return f"catalog {options.catalog}" if root is None else root.rstrip("/")
 
 
+def _cautions(options: DeltaDestinationConfig, resolve: Resolve) -> tuple[Caution, ...]:
+    from tallymark.destinations.delta.location import cautions_for
+
+    return cautions_for(_root(options, resolve) or "", single_writer=options.single_writer)
+
+
+def _folder(options: DeltaDestinationConfig, resolve: Resolve, table: str) -> str | None:
+    root = _root(options, resolve)
+    return None if root is None else f"{root.rstrip('/')}/{table.replace('.', '/')}"
+
+
 def _quarantine_root(options: DeltaDestinationConfig, resolve: Resolve) -> str | None:
     root = _root(options, resolve)
     return None if root is None else f"{root.rstrip('/')}/_tallymark/quarantine"
@@ -150,6 +181,8 @@ KIND = DestinationKind(
     capabilities=CAPABILITIES,
     open=_open,
     location=_location,
+    cautions=_cautions,
+    folder=_folder,
     locate=_locate,
     capabilities_with=_capabilities,
     quarantine_root=_quarantine_root,

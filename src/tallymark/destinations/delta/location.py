@@ -5,10 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from tallymark.destinations.delta.log import local_folder, restored_since
+from tallymark.destinations.declaration import Caution
+from tallymark.destinations.delta.log import local_folder, went_back
 from tallymark.model.receipt import Receipt
 from tallymark.model.types import quoted
+
+_S3 = ("s3", "s3a", "s3n")
+
+
+def cautions_for(place: str, *, single_writer: bool) -> tuple[Caution, ...]:
+    """Delta's log on S3 asks whether the next commit is there and then writes it: of two processes that do so
+    at once, one loses its commit, and neither notices. Other stores let one of two creators win."""
+    if single_writer or urlsplit(place).scheme not in _S3:
+        return ()
+    return (
+        Caution(
+            f"{place}: Delta on S3 loses commits when two processes write one table at the same time, and "
+            "neither of them notices",
+            "let only one process at a time write these tables, and then set single_writer: true",
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -17,6 +35,8 @@ class DeltaLocator:
 
     root: str | None = None
     catalog: str | None = None
+    single_writer: bool = False  # declared by the user
+    durable: bool = True  # commits into local folders are flushed to the disk before they are recorded
 
     def at(self, table: str) -> DeltaLocation:
         return DeltaLocation(self, table)
@@ -26,7 +46,7 @@ class DeltaLocator:
 
     def was_rolled_back(self, table: str, last: Receipt) -> bool:
         path = self.at(table).path
-        return path is not None and restored_since(path, int(last.version))
+        return path is not None and went_back(path, int(last.version), last.batch_id)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 
-_FEW_COMMITS = 4
+FEW_COMMITS = 4
 _MOST_KEPT = 500
 _LONGEST_LOOK_BACK = 64
 
@@ -81,7 +81,7 @@ class DeltaHistory:
     def read(self) -> None:
         """Read on from the last commit seen."""
         known = self._entries[-1] if self._entries else None
-        entries = self._newest(_FEW_COMMITS, None if known is None else known.version)
+        entries = self._newest(FEW_COMMITS, None if known is None else known.version)
         if known is None:
             self._entries = entries
             return
@@ -111,7 +111,7 @@ class DeltaHistory:
         """Commits after `version` up to the last one seen, oldest first."""
         if self._entries and self._entries[0].version > version + 1 and not self._is_complete:
             seen = self._entries[-1].version
-            entries = self._newest(2 * _FEW_COMMITS, version + 1)
+            entries = self._newest(2 * FEW_COMMITS, version + 1)
             self._entries = [entry for entry in entries if entry.version <= seen]
         return [entry for entry in self._entries if entry.version > version]
 
@@ -243,9 +243,14 @@ def _versions(folder: Path) -> Iterator[int]:
         raise _Unclear
     if max(checkpoints, default=-1) not in range(found[0] - 1, found[-1] + 1):
         raise _Unclear
-    if any(name in names and any((log / name).iterdir()) for name in _PLACES_OF_UNPUBLISHED_COMMITS):
+    if _has_unpublished_commits(folder):
         raise _Unclear
     return reversed(found)
+
+
+def _has_unpublished_commits(folder: Path) -> bool:
+    places = [folder / "_delta_log" / name for name in _PLACES_OF_UNPUBLISHED_COMMITS]
+    return any(place.is_dir() and any(place.iterdir()) for place in places)
 
 
 def _entry(folder: Path, version: int) -> HistoryEntry:
@@ -329,15 +334,18 @@ def _file_sizes(folder: Path) -> Iterator[int]:
                 yield (Path(place) / name).stat().st_size
 
 
-def restored_since(table_path: str, version: int) -> bool:
-    """Whether a commit after this version is a RESTORE, or the table is gone. False for logs that are not
-    local or do not reach that far."""
+def went_back(table_path: str, version: int, batch_id: str) -> bool:
+    """Whether the table no longer holds the commit of this batch: it is not in the log, a later one is a
+    RESTORE, or the table is gone. False for logs that are not local or no longer reach back to it."""
     folder = local_folder(table_path)
     if folder is None:
         return False
     log = folder / "_delta_log"
     if not log.is_dir():
         return folder.parent.is_dir()  # False if the whole disk is missing
+    own = commit_file(folder, version)
+    if not (_is_of(own, batch_id) if own.is_file() else _reaches(folder, version)):
+        return True
     for later in count(version + 1):
         commit = log / f"{later:020}.json"
         if not commit.is_file():
@@ -345,6 +353,23 @@ def restored_since(table_path: str, version: int) -> bool:
         if _is_restore(commit):
             return True
     return False
+
+
+def _is_of(commit: Path, batch_id: str) -> bool:
+    """An unreadable file is not: then the table itself must be asked, and says what is wrong with its log."""
+    try:
+        marker = Marker.from_json(_commit_info(commit).get("userMetadata"))
+    except _ODD_FILE:
+        return False
+    return marker is not None and marker.batch_id == batch_id
+
+
+def _reaches(folder: Path, version: int) -> bool:
+    """Whether a commit without a file was cleaned up: then later ones are there, or a checkpoint of it."""
+    if _has_unpublished_commits(folder):
+        return True
+    latest = latest_version(folder)
+    return latest is not None and latest >= version
 
 
 def latest_version(folder: Path) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -17,19 +17,32 @@ from tallymark.destinations.contract import (
     PreparedLoad,
     SparkRows,
     TableMarkers,
+    UnmarkedLoad,
     Views,
     WriteMethod,
     rolled_back,
 )
+from tallymark.destinations.declaration import Caution
 from tallymark.destinations.delta import CAPABILITIES, write
-from tallymark.destinations.delta.location import DeltaLocation, DeltaLocator
-from tallymark.destinations.delta.log import DeltaHistory, FileCommits, SparkCommits, is_large, settings_at
+from tallymark.destinations.delta.durable import make_durable
+from tallymark.destinations.delta.location import DeltaLocation, DeltaLocator, cautions_for
+from tallymark.destinations.delta.log import (
+    FEW_COMMITS,
+    DeltaHistory,
+    FileCommits,
+    SparkCommits,
+    is_large,
+    local_folder,
+    settings_at,
+)
 from tallymark.destinations.delta.read import DeltaInput, FileLog, SparkLog
+from tallymark.destinations.delta.transactions import last_transaction
 from tallymark.destinations.lakehouse.commit import FoundCommit, LakehouseLoad, write_error
 from tallymark.destinations.lakehouse.history import HistoryEntry
-from tallymark.destinations.lakehouse.home import Folder, refuse_foreign_files
+from tallymark.destinations.lakehouse.home import Folder, refuse_foreign_files, refuse_nested
 from tallymark.destinations.lakehouse.labels import Labelled, labelled
-from tallymark.destinations.lakehouse.markers import LakehouseMarkers, copies_in
+from tallymark.destinations.lakehouse.marker_copies import copies_in
+from tallymark.destinations.lakehouse.markers import LakehouseMarkers
 from tallymark.destinations.lakehouse.relations import keeps_rows
 from tallymark.destinations.lakehouse.tombstones import TombstoneStore
 from tallymark.errors import DestinationError, NotATable, TallymarkError, Unsupported
@@ -74,6 +87,7 @@ class _Known:
 
     history: DeltaHistory
     detail: _Detail | None = None
+    synced_through: int = -1  # commits up to here are durable, as far as they are ours
     markers: LakehouseMarkers | None = None
     frames: dict[bool, tuple[int, DataFrame]] = field(default_factory=dict)  # by whether they name a version
 
@@ -86,6 +100,7 @@ class DeltaTable:
         self._at = location
         self._remembered: _Known | None = None
         self._claimed: _Claimed | None = None  # None if `markers` was not called
+        self._was_replaced = False  # since `markers` was called
         self._forget_before: datetime | None = None  # tombstones older than this are removed by `settle`
 
     @property
@@ -103,7 +118,9 @@ class DeltaTable:
         version = self._version()
         if version is None:
             if self._at.path is not None:
-                refuse_foreign_files(self._spark, Folder(self._at.path, self._shared_folder))
+                home = Folder(self._at.path, self._shared_folder)
+                refuse_nested(self._spark, home)
+                refuse_foreign_files(self._spark, home)
             self._remembered = None
             return None
         try:
@@ -117,12 +134,15 @@ class DeltaTable:
 
     def markers(self, content_hashes: Collection[str] | None) -> TableMarkers:
         version = self._version()
+        self._was_replaced = False
         if version is None:
             self._remembered = None
             self._claimed = _Claimed(None)
             return TableMarkers({})
         self._claimed = _Claimed(self._detail().table_id, version)
-        return self._markers().find(content_hashes)
+        found = self._markers().find(content_hashes)
+        self._sync(self._markers().fresh())  # a worker that died after its commit may not have done so
+        return found if self._markers().reaches_copies() else self._with_unmarked(found)
 
     @contextmanager
     def prepare(self, plan: Plan, incoming: Incoming, *, for_commit: bool = True) -> Iterator[PreparedLoad]:
@@ -149,6 +169,7 @@ class DeltaTable:
     def settle(self) -> None:
         if self._version() is None:
             return
+        self._sync(self._markers().fresh())
         self._markers().copy()
         if self._forget_before is not None:
             TombstoneStore(self._spark, self._detail().home).forget(self._forget_before)
@@ -169,8 +190,15 @@ class DeltaTable:
             return Folder(self._at.path, self._shared_folder)
         return None if self._version() is None else self._detail().home
 
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        place = self._at.path or (self.home.url if self.home is not None else "")
+        return cautions_for(place, single_writer=self._at.locator.single_writer)
+
     def latest_version(self) -> str | None:
         version = self._version()
+        if self._was_replaced:
+            raise rolled_back(self.name)
         return None if version is None else str(version)
 
     def holder_of(self, content_hashes: Collection[str]) -> Marker | None:
@@ -190,13 +218,21 @@ class DeltaTable:
     def find_commit(self, effect: Labelled, method: WriteMethod, marker: Marker) -> FoundCommit | None:
         planned = -1 if effect.plan.current is None else int(effect.plan.current.version)
         history = self._known.history
-        history.read()
+        try:
+            history.read()
+        except AnalysisException as error:
+            if self._at.path is None or condition(error) not in _ABSENT:
+                raise
+            return None  # without a log nothing is committed; a catalog may just not know of it
         ours = (e for e in history.after(planned) if e.marker and e.marker.batch_id == marker.batch_id)
         entry = next(ours, None)
         if entry is None:
             return None
         disagreement = write.disagreement(entry, effect, method.name, planned)
         return FoundCommit(str(entry.version), entry.committed_at, disagreement)
+
+    def make_durable(self, version: str) -> None:
+        self._sync(self._known.history.after(max(self._known.synced_through, int(version) - FEW_COMMITS)))
 
     def refusal(self, error: Exception) -> TallymarkError | None:
         return write.refusal(self.name, error)
@@ -233,7 +269,7 @@ class DeltaTable:
                 return None
             raise self._unusable(error) from error
         if history.recreated:
-            self._remembered = None
+            self._remembered, self._was_replaced = None, True
             return self._version()
         return version
 
@@ -262,6 +298,47 @@ class DeltaTable:
             known.markers = LakehouseMarkers(self._spark, known.history, copies, detail.table_id)
         return known.markers
 
+    def _sync(self, entries: Sequence[HistoryEntry]) -> None:
+        """Our commits among these. Of those of others, only the log, without which ours could not be read."""
+        known = self._known
+        new = [entry for entry in entries if entry.version > known.synced_through]
+        ours = [entry.version for entry in new if entry.marker is not None]
+        folder = self._local_folder if ours and self._at.locator.durable else None
+        if folder is None:
+            return
+        before = [entry.version for entry in new if entry.marker is None and entry.version < ours[-1]]
+        try:
+            make_durable(folder, ours, log_only=before)
+        except (OSError, ValueError) as error:
+            raise DestinationError(
+                f"{self.name}: its commits cannot be written to the disk for good: {error}",
+                hint="check the disk, then run again",
+            ) from error
+        known.synced_through = ours[-1]
+
+    @property
+    def _local_folder(self) -> Path | None:
+        """As `_shared_folder`, and also that of a table in a catalog."""
+        if self._at.path is not None or not shares_files(self._spark):
+            return self._shared_folder
+        found = local_folder(self._detail().home.url)
+        return found if found is not None and found.is_dir() else None
+
+    def _with_unmarked(self, found: TableMarkers) -> TableMarkers:
+        """The log was cleaned up beyond the last copied marker. After a RESTORE it is not known whether the
+        table still holds a load from before it."""
+        try:
+            last = last_transaction(self._spark, self._detail().home)
+        except Exception as error:
+            raise self._unusable(error) from error
+        if last is None or last.sequence <= found.last_sequence:
+            return found
+        first, *_ = fresh = self._markers().fresh()
+        if any(entry.restored_to is not None for entry in fresh):
+            return replace(found, last_sequence=last.sequence)
+        load = UnmarkedLoad(last.sequence, str(first.version - 1), last.updated_at or first.committed_at)
+        return replace(found, last_sequence=load.sequence, held_sequence=load.sequence, unmarked=load)
+
     def _frame(self, version: int, *, named: bool) -> DataFrame:
         """Kept from `shape` to `prepare`. One that names its version makes Delta read its log twice. Rows
         that are checkpointed need no name, since nothing is written if the table moves before the commit."""
@@ -281,11 +358,11 @@ class DeltaTable:
         return TombstoneStore(self._spark, self._detail().home).valid(wanted, self._markers())
 
     def _refuse_rolled_back(self, plan: Plan) -> None:
-        """By a RESTORE, or because another table has taken its place."""
+        """By a RESTORE, or because another table or another state of its log has taken its place."""
         if self._claimed is None:
             return
         now = None if plan.current is None else plan.current.table_id
-        if self._claimed.table_id not in (None, now):
+        if self._claimed.table_id not in (None, now) or (self._was_replaced and self._claimed.table_id):
             raise rolled_back(plan.table)
         later = self._known.history.after(self._claimed.version) if now is not None else []
         if any(entry.restored_to is not None for entry in later):
@@ -390,10 +467,12 @@ class DeltaDestination:
         root: str | None = None,
         catalog: str | None = None,
         properties: Mapping[str, str] | None = None,
+        durable: bool = True,
+        single_writer: bool = False,
     ):
         """With neither `root` nor `catalog`, a table's name is its folder or URL."""
         self._start_spark = spark
-        self._locator = DeltaLocator(root, catalog)
+        self._locator = DeltaLocator(root, catalog, single_writer=single_writer, durable=durable)
         self.table_properties: Mapping[str, str] = DEFAULT_PROPERTIES | dict(properties or {})
 
     def table(self, name: str) -> DeltaTable:

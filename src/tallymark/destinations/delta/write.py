@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
 from tallymark.destinations.contract import WriteMethod
+from tallymark.destinations.delta.transactions import APP
 from tallymark.destinations.lakehouse.history import HistoryEntry
 from tallymark.destinations.lakehouse.labels import MATCHES, Labelled, Repair, merge_source
 from tallymark.destinations.lakehouse.relations import key_range_filter
@@ -27,7 +28,6 @@ from tallymark.model.types import quoted
 from tallymark.spark.failures import condition, reason
 from tallymark.spark.frames import temporary_settings
 
-TRANSACTION_APP = "tallymark"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
@@ -231,7 +231,7 @@ def _marked_and_fenced(spark: SparkSession, marker: Marker) -> AbstractContextMa
         spark,
         {
             _USER_METADATA: marker.to_json(),
-            _APP_ID: TRANSACTION_APP,
+            _APP_ID: APP,
             _APP_VERSION: str(marker.sequence),
             _EVOLVE: "true",  # the plan has already decided which columns are new
         },

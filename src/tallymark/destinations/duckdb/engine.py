@@ -21,6 +21,7 @@ from sqlglot import exp
 from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.duckdb import CAPABILITIES, DRIVER
 from tallymark.destinations.duckdb.types import DIALECT, exported_type, native_type, spark_type
+from tallymark.destinations.durable import sync_folder
 from tallymark.destinations.warehouse.engine import (
     CatalogEntry,
     NativeColumn,
@@ -294,12 +295,13 @@ class DuckDbSession:
 
         try:
             self.connection.execute("COMMIT")
-        except (duckdb.IOException, duckdb.FatalException) as error:
+            sync_folder(Path(self.engine.path).parent)  # DuckDB syncs its files, not their names
+        except (duckdb.TransactionException, duckdb.ConstraintException) as error:
+            raise TableMoved(
+                f"{self.engine.path}: another load committed first ({error}); nothing was written"
+            ) from error
+        except (duckdb.Error, OSError) as error:
             raise CommitUnknown(
                 f"{self.engine.path}: the commit was not confirmed ({error})",
                 hint="run again: the marker shows whether it was committed",
-            ) from error
-        except duckdb.Error as error:
-            raise TableMoved(
-                f"{self.engine.path}: another load committed first ({error}); nothing was written"
             ) from error

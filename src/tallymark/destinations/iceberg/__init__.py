@@ -164,6 +164,7 @@ KIND = DestinationKind(
     capabilities=CAPABILITIES,
     open=_open,
     location=_location,
+    folder=lambda options, resolve, table: _locator(options, resolve).home(table),
     locate=_locator,
     spark_needs=_needs(),
     spark_needs_with=_needs,

@@ -22,6 +22,7 @@ from tallymark.destinations.contract import (
     WriteMethod,
     rolled_back,
 )
+from tallymark.destinations.declaration import Caution
 from tallymark.destinations.iceberg import CAPABILITIES, IcebergDestinationConfig, write
 from tallymark.destinations.iceberg.catalog import IcebergLocator
 from tallymark.destinations.iceberg.markers import IcebergMarkers, copies_of
@@ -166,6 +167,8 @@ class IcebergTable:
         planned = self._at.home(self.name)
         return None if planned is None else self._at_place(planned)
 
+    cautions: tuple[Caution, ...] = ()
+
     def latest_version(self) -> str | None:
         metadata = self._read()
         return None if metadata is None else metadata.version
@@ -200,6 +203,9 @@ class IcebergTable:
             return None
         disagreement = write.disagreement(effect, method.name, ours)
         return FoundCommit(str(ours[0].id), ours[0].committed_at, disagreement)
+
+    def make_durable(self, version: str) -> None:
+        """Not built for local files: what a power loss takes is no ancestor of main, so it waits again."""
 
     def refusal(self, error: Exception) -> TallymarkError | None:
         return error if isinstance(error, Fenced | Unsupported) else None

@@ -7,16 +7,21 @@
 3. Write, with marker and fence, in one atomic unit of the table format (`LakehouseTable.write`).
 4. Find our commit in the table's own log. If it is there, its metrics must agree with the labels. If it is
    not, a newer writer has taken over (Fenced). If the log cannot be read: CommitUnknown, never a guess.
+5. Make the commit durable, so that nothing that is recorded afterwards can outlive it.
+
+From the beginning of phase 3 on, an error is CommitUnknown unless it proves that nothing was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from tallymark.destinations.contract import Commit, DuplicatesFound, SampleRow, WriteMethod
+from tallymark.destinations.declaration import Caution
 from tallymark.destinations.lakehouse.gates import check_in_spark
 from tallymark.destinations.lakehouse.home import Folder, note_first_load
 from tallymark.destinations.lakehouse.labels import Labelled
@@ -43,6 +48,10 @@ class LakehouseTable(Protocol):
     def home(self) -> Folder | None:
         """None for a table of a catalog before its first commit."""
 
+    @property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What the store of this table does not promise."""
+
     def latest_version(self) -> str | None:
         """None if there is no table."""
 
@@ -57,6 +66,9 @@ class LakehouseTable(Protocol):
 
     def find_commit(self, labelled: Labelled, method: WriteMethod, marker: Marker) -> FoundCommit | None:
         """Reads the log again. None if our commit is not in it."""
+
+    def make_durable(self, version: str) -> None:
+        """Returns once this commit survives a power loss, or at once where the store itself sees to that."""
 
     def refusal(self, error: Exception) -> TallymarkError | None:
         """For an error that proves that nothing was written; None if the log has to tell."""
@@ -83,6 +95,10 @@ class LakehouseLoad:
     @property
     def duplicates(self) -> DuplicatesFound | None:
         return self.labelled.repair.found if self.labelled.repair is not None else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(map(str, self.table.cautions))
 
     @property
     def method(self) -> WriteMethod:
@@ -115,12 +131,23 @@ class LakehouseLoad:
             commit = self._settle_failed_write(error, marker, method)
         else:
             commit = self._found(marker, method)
-        if not has_home:
-            try:
+        with self._unknown_if("it is written, but"):
+            if not has_home:
                 self._write_tombstones(marker)
-            except TallymarkError as error:  # the rows are committed: the marker must tell, not this error
-                raise CommitUnknown(error.message, hint=error.hint) from error
+            self.table.make_durable(commit.version)
         return commit
+
+    @contextmanager
+    def _unknown_if(self, what: str) -> Iterator[None]:
+        """The write may have succeeded, so an error says nothing about it: the marker will tell."""
+        try:
+            yield
+        except Exception as error:
+            why = error.message if isinstance(error, TallymarkError) else reason(error)
+            raise CommitUnknown(
+                f"{self.labelled.plan.table}: {what} {why}",
+                hint="run again: the marker shows whether it was committed",
+            ) from error
 
     def _refuse_held(self, marker: Marker) -> None:
         """A late writer may have brought these contents under an older sequence since they were claimed. One
@@ -149,7 +176,8 @@ class LakehouseLoad:
             raise write_error(self.labelled.plan.table, error) from error
 
     def _found(self, marker: Marker, method: WriteMethod) -> Commit:
-        found = self.table.find_commit(self.labelled, method, marker)
+        with self._unknown_if("the write is done, but its commit cannot be looked up:"):
+            found = self.table.find_commit(self.labelled, method, marker)
         if found is None:
             raise Fenced(
                 f"{self.labelled.plan.table}: the commit of batch {marker.batch_id} was refused, since a "
@@ -165,10 +193,8 @@ class LakehouseLoad:
             raise refusal from error
         if lost_connection(error):
             raise CommitUnknown(f"{table}: the answer to the commit was lost: {reason(error)}") from error
-        try:
+        with self._unknown_if(f"{reason(error)}; its commit cannot be looked up either:"):
             found = self.table.find_commit(self.labelled, method, marker)
-        except Exception as unreadable:
-            raise CommitUnknown(f"{table}: {reason(error)}; the log cannot be read either") from unreadable
         if found is not None:
             return Commit(found.version, found.committed_at, method.name, found.disagreement)
         if self.table.is_conflict(error):

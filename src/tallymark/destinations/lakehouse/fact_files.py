@@ -8,7 +8,6 @@ A row is a fact about one commit: the same row twice means no more than once, so
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,13 +21,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from tallymark.destinations.durable import sync_file, sync_folder, sync_new_folder
 from tallymark.errors import DestinationError
 
 MOST_FILES = 32
 LARGE_BYTES = 64 << 20  # rewriting such a file costs more than opening it
 _ROW_GROUP = 50_000
 _LOOKS = 5
-_SYNCABLE = "rb" if os.name == "posix" else "rb+"  # the file may be another user's
 
 T = TypeVar("T")
 
@@ -112,10 +111,12 @@ class FactFiles:
         unfinished = self.unfinished()
         try:
             yield unfinished
-            with unfinished.open(_SYNCABLE) as file:
-                os.fsync(file.fileno())
-            unfinished.replace(self.folder / f"{unfinished.name[1:]}.parquet")
-            _keep_names(self.folder)
+            sync_file(unfinished)
+            finished = self.folder / f"{unfinished.name[1:]}.parquet"
+            unfinished.replace(finished)
+            sync_folder(self.folder)
+            if self.listed() == [finished]:
+                sync_new_folder(self.folder)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise
@@ -154,14 +155,3 @@ def _size(file: Path) -> int:
         return file.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _keep_names(folder: Path) -> None:
-    """Without this, a new name in a folder does not survive a power loss."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

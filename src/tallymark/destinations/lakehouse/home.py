@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tallymark.destinations.durable import sync_files
 from tallymark.errors import DestinationError, NotATable
 from tallymark.spark.failures import reason
 from tallymark.spark.frames import literal_path, local_frame
@@ -31,6 +34,7 @@ MARKER_TABLE, MARKER_FILES = "applied", "markers"  # copies of markers: a Delta 
 TOMBSTONE_TABLE, TOMBSTONE_FILES = "tombstones", "deletes"
 _BEGUN = "begun"
 _OWN_FOLDER = "_tallymark"
+_LOG = "_delta_log"
 _WRITTEN_BY_DELTA = r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*\.parquet"
 
 
@@ -68,10 +72,8 @@ def note_first_load(spark: SparkSession, home: Folder, batch_id: str) -> None:
     note = home.own(_BEGUN)
     if note.local is not None:
         note.local.parent.mkdir(parents=True, exist_ok=True)
-        with note.local.open("w", encoding="utf-8") as file:
-            file.write(f"{batch_id}\n")
-            file.flush()
-            os.fsync(file.fileno())
+        note.local.write_text(f"{batch_id}\n", encoding="utf-8")
+        sync_files([note.local])
     else:
         text = local_frame(spark, [(batch_id,)], "value string")
         text.coalesce(1).write.mode("overwrite").text(note.url)
@@ -87,6 +89,54 @@ def refuse_foreign_files(spark: SparkSession, home: Folder) -> None:
             f"{home.url}: holds files that are not a Delta table, such as {found}",
             hint="choose another folder or `table`, or move those files away",
         )
+
+
+def refuse_nested(spark: SparkSession, home: Folder) -> None:
+    """For a place where there is no table yet. Folders with a leading underscore or dot are safe."""
+    outer = _table_above(spark, home)
+    inner = None if home.local is None else _table_below(home.local)
+    if outer is None and inner is None:
+        return
+    parent, child = (outer, home.url) if outer is not None else (home.url, inner)
+    raise NotATable(
+        f"{home.url}: no table can be made here, since {child} would be inside {parent}: a VACUUM of the "
+        "outer table deletes the files of the inner one",
+        hint=f"choose another `table` or folder, such as {home.url.rstrip('/')}_1",
+    )
+
+
+def _table_above(spark: SparkSession, home: Folder) -> str | None:
+    if home.local is None:
+        return next((url for url in _urls_above(home.url) if _has_log(spark, url)), None)
+    for place in dict.fromkeys((home.local.absolute(), home.local.resolve())):
+        for above in place.parents:
+            inside = place.relative_to(above).parts
+            if (above / _LOG).is_dir() and all(map(_is_data, inside)):
+                return str(above)
+    return None
+
+
+def _table_below(folder: Path) -> str | None:
+    for place, folders, _ in os.walk(folder):
+        if _LOG in folders:
+            return place
+        folders[:] = sorted(filter(_is_data, folders))
+    return None
+
+
+def _urls_above(url: str) -> Iterator[str]:
+    scheme, mark, path = url.rstrip("/").rpartition("://")
+    first, *parts = path.split("/")
+    for length in range(len(parts) - 1, -1, -1):
+        if not all(map(_is_data, parts[length:])):
+            return
+        yield f"{scheme}{mark}{'/'.join([first, *parts[:length]])}" or "/"
+
+
+def _has_log(spark: SparkSession, url: str) -> bool:
+    with suppress(Exception):  # such as a folder that this user may not list
+        return first_file_by_spark(spark, f"{url.rstrip('/')}/{_LOG}") is not None
+    return False
 
 
 def _only_begun(spark: SparkSession, home: Folder) -> bool:

@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tallymark.destinations.lakehouse.fact_files import FactFiles
 from tallymark.destinations.lakehouse.home import TOMBSTONE_FILES, TOMBSTONE_TABLE, Folder, stored_delta
-from tallymark.destinations.lakehouse.markers import COMMIT_COLUMNS
+from tallymark.destinations.lakehouse.marker_copies import COMMIT_COLUMNS
 from tallymark.model.plan import Tombstones
 from tallymark.model.receipt import Marker
 from tallymark.model.types import exact_timestamp, quoted

@@ -38,6 +38,11 @@ class PostgresDestinationConfig(DestinationOptions):
 
     type: Literal["postgres"]
     url: str = Field(min_length=1, description="postgres only: postgresql://user:${PGPASSWORD}@host/db")
+    durable: bool = Field(
+        True,
+        description="A load is recorded only once the server has it on its disk, also if synchronous_commit "
+        "is off there",
+    )
 
 
 def _open(
@@ -46,7 +51,7 @@ def _open(
     from tallymark.destinations.postgres.engine import PostgresEngine
     from tallymark.destinations.warehouse.destination import WarehouseDestination
 
-    return WarehouseDestination(PostgresEngine(options.url))
+    return WarehouseDestination(PostgresEngine(options.url, durable=options.durable))
 
 
 KIND = DestinationKind(

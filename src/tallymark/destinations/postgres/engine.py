@@ -62,6 +62,7 @@ _CTID = RowAddress(
 class PostgresEngine:
     url: str = field(repr=False)
     busy_seconds: float = 30
+    durable: bool = True  # a commit survives a crash of the server
     capabilities: ClassVar[Capabilities] = CAPABILITIES
     dialect: ClassVar[SqlDialect] = DIALECT
     joins_by_index: ClassVar[bool] = False
@@ -88,7 +89,7 @@ class PostgresEngine:
     def session(self, *, writes: bool) -> Iterator[PostgresSession]:
         connection = self._connect()
         try:
-            set_up(connection, self.busy_seconds, writes=writes)
+            set_up(connection, self.busy_seconds, writes=writes, durable=self.durable)
             yield PostgresSession(self, connection)
         finally:
             with suppress(Exception):  # the server rolls back, however the connection ends
@@ -318,14 +319,13 @@ class PostgresSession:
 
         try:
             self.connection.commit()
-        except psycopg.OperationalError as error:
-            if self.connection.broken or self.connection.closed:
+        except psycopg.Error as error:
+            if error.sqlstate is None or self.connection.broken or self.connection.closed:
                 raise CommitUnknown(
                     f"{self.engine.database}: the connection was lost during the commit",
                     hint="run again: the marker shows whether it was committed",
                 ) from error
-            raise refusal(error, self.engine.database, self.engine.busy_seconds) from error
-        except psycopg.Error as error:
+            # The server has answered that it did not commit.
             raise refusal(error, self.engine.database, self.engine.busy_seconds) from error
 
 
@@ -340,13 +340,20 @@ def _obstacle(hides_rows: bool, granted: Sequence[object]) -> str:
 _MEMORY = {"work_mem": "128MB", "temp_buffers": "64MB"}
 
 
-def set_up(connection: psycopg.Connection[Row], busy_seconds: float, *, writes: bool) -> None:
+def set_up(
+    connection: psycopg.Connection[Row], busy_seconds: float, *, writes: bool, durable: bool = True
+) -> None:
     connection.execute(f"SET LOCAL lock_timeout = {int(busy_seconds * 1000)}")
     connection.execute("SET LOCAL TimeZone = 'UTC'")
     connection.execute("SET LOCAL standard_conforming_strings = on")
     # Ours is the only ANALYZE in it, of a batch that is joined by its keys: a tenth of the usual sample tells
     # its size and whether values repeat.
     connection.execute("SET LOCAL default_statistics_target = 10")
+    if writes and durable:
+        connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', true) "
+            "WHERE current_setting('synchronous_commit') = 'off'"
+        )
     if writes:
         for setting, wanted in _MEMORY.items():  # a server that gives more is left alone
             connection.execute(

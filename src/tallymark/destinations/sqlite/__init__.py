@@ -36,6 +36,11 @@ class SqliteDestinationConfig(DestinationOptions):
 
     type: Literal["sqlite"]
     path: str = Field(min_length=1, description="sqlite: the database file; its folder must exist")
+    durable: bool = Field(
+        True,
+        description="A load is recorded only once it survives a power loss (synchronous = EXTRA). With "
+        "false, SQLite's own setting holds",
+    )
 
 
 def _open(
@@ -44,7 +49,7 @@ def _open(
     from tallymark.destinations.sqlite.engine import SqliteEngine
     from tallymark.destinations.warehouse.destination import WarehouseDestination
 
-    return WarehouseDestination(SqliteEngine(resolve(options.path)))
+    return WarehouseDestination(SqliteEngine(resolve(options.path), durable=options.durable))
 
 
 def _location(options: SqliteDestinationConfig, resolve: Resolve) -> str:

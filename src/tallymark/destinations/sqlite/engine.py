@@ -35,7 +35,14 @@ from tallymark.destinations.warehouse.engine import (
     view_entry,
 )
 from tallymark.destinations.warehouse.transfer import ROWS_AT_ONCE, write_rows
-from tallymark.errors import DestinationError, RowsRefused, TableBusy, TallymarkError, Unsupported
+from tallymark.errors import (
+    CommitUnknown,
+    DestinationError,
+    RowsRefused,
+    TableBusy,
+    TallymarkError,
+    Unsupported,
+)
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import Primitive, is_nested, stored_type
 
@@ -96,6 +103,7 @@ _EXACT_IN_A_FLOAT = 15  # decimal digits
 class SqliteEngine:
     path: str
     busy_seconds: float = 30
+    durable: bool = True  # a commit survives a power loss
     capabilities: ClassVar[Capabilities] = CAPABILITIES
     dialect: ClassVar[SqlDialect] = DIALECT
     joins_by_index: ClassVar[bool] = True
@@ -127,6 +135,10 @@ class SqliteEngine:
         try:
             connection.create_collation(_DECIMAL_ORDER, _compare_decimals)
             session.execute("PRAGMA temp_store = FILE")  # a large batch need not fit into memory
+            if writes and self.durable:
+                # Builds of SQLite have other defaults. With a WAL, NORMAL loses the last commits; with a
+                # rollback journal, FULL may, since the removal of the journal is not synced.
+                session.execute("PRAGMA synchronous = EXTRA")
             yield session
         finally:
             connection.close()  # rolls back what was not committed
@@ -326,7 +338,15 @@ class SqliteSession:
             raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
 
     def commit(self) -> None:
-        self.execute("COMMIT")
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self.connection.in_transaction:  # it can still be rolled back, so nothing was committed
+                raise refusal(error, self.engine.path, self.engine.busy_seconds) from error
+            raise CommitUnknown(
+                f"{self.engine.path}: the commit was not confirmed ({error})",
+                hint="run again: the marker shows whether it was committed",
+            ) from error
 
 
 def _compare_decimals(left: str, right: str) -> int:

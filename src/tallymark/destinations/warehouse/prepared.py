@@ -83,6 +83,10 @@ class WarehouseLoad:
         return self.effect.duplicates
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def method(self) -> WriteMethod:
         return _method(self.load.plan, self.counts)
 

@@ -33,7 +33,7 @@ def validate(folder: Path) -> list[Finding]:
     if wrong := [finding for error in query_errors(project) for finding in _wrong(error)]:
         return wrong
     return (
-        [Finding("tallymark.yaml", True, f"project {project.name}")]
+        [Finding("tallymark.yaml", True, f"project {project.name}"), *_cautions(project)]
         + [Finding(pipeline.name, True, _in_words(pipeline)) for pipeline in project.pipelines.values()]
         + [Finding(test.file, True, f"{test.severity} of {test.pipeline}") for test in project.quality_tests]
     )
@@ -45,6 +45,12 @@ def checked_graph(project: LoadedProject) -> Graph:
     refuse_wrong_tests(project)
     refuse_wrong_views(project)
     return graph
+
+
+def _cautions(project: LoadedProject) -> Iterator[Finding]:
+    for name, options in project.config.destinations.items():
+        for caution in registry.cautions(options, project.resolve):
+            yield Finding(f"Destination {name}", True, caution.text, caution.fix)
 
 
 def _wrong(error: ConfigError) -> list[Finding]:
@@ -78,6 +84,7 @@ def diagnose(project: LoadedProject, sessions: Sessions) -> Iterator[Finding]:
     spark = _tried("Spark", lambda: _spark(sessions, master))
     yield spark
     yield _tried("Ledger", lambda: _ledger(project))
+    yield from _cautions(project)
     for name, config in project.config.destinations.items():
         if not spark.ok:
             yield Finding(f"Destination {name}", False, "not tried", "Spark must start first")

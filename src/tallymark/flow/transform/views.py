@@ -16,7 +16,7 @@ from tallymark.config.pipeline_folders import Pipeline
 from tallymark.config.query_files import Language, Transform
 from tallymark.config.yaml_file import Problem, config_error
 from tallymark.destinations.contract import ViewPlan, ViewQuery, Views
-from tallymark.errors import SourceError, Unsupported
+from tallymark.errors import CommitUnknown, SourceError, TallymarkError, Unsupported
 from tallymark.flow.inspect.graph import transform_references
 from tallymark.flow.job import Job, Query
 from tallymark.model.batch import Batch, Pin, QueryResult, code_hash
@@ -91,7 +91,16 @@ def make_view(job: Job, batch: Batch, fence: int, ensure_lease: Callable[[], Non
     job.stop_if_cancelled()
     ensure_lease()
     job.tell(Step.APPLY, "creating the view")
-    commit = _views(job).make(plan, Marker.of(batch, fence, job.task.strategy, Counts()))
+    marker = Marker.of(batch, fence, job.task.strategy, Counts())
+    try:
+        commit = _views(job).make(plan, marker)
+    except TallymarkError:
+        raise
+    except Exception as error:
+        raise CommitUnknown(
+            f"{job.task.table}: whether the view was created is not known: {error}",
+            hint="run again: the marker shows whether it was committed",
+        ) from error
     return Receipt(
         batch_id=batch.id,
         pipeline=batch.pipeline,

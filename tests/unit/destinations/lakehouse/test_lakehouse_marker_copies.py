@@ -14,7 +14,7 @@ from tallymark.destinations.lakehouse import fact_files as delta_fact_files
 from tallymark.destinations.lakehouse.fact_files import FactFiles
 from tallymark.destinations.lakehouse.history import HeldVersions
 from tallymark.destinations.lakehouse.home import Folder
-from tallymark.destinations.lakehouse.markers import (
+from tallymark.destinations.lakehouse.marker_copies import (
     APPLIED,
     FIELDS,
     RESTORED,
