@@ -8,6 +8,7 @@ BIN := .venv/bin
 UV := .uv/bin/uv
 # Named after the interpreter: choosing another one makes the environment anew.
 READY := .venv/.ready-$(notdir $(PYTHON))
+READERS := .uv/readers/.ready
 
 # Without a HOME that can be written, tools would fail on their caches: keep those here instead.
 ifneq ($(shell test -n "$$HOME" && mkdir -p "$$HOME" 2>/dev/null && test -w "$$HOME" && echo yes),yes)
@@ -32,7 +33,7 @@ demo: $(READY) ## Load the example shop and show what each step did
 test: check ## Check the code, then run the tests
 	$(BIN)/pytest -n 4 --durations=15
 
-test-slow: $(READY) ## The tests that take longer: crashes, Spark Connect, the demo, every strategy on Delta
+test-slow: $(READY) $(READERS) ## The tests that take longer: crashes, Spark Connect, the demo, every strategy on Delta
 	$(BIN)/pytest -n 4 --durations=15 -m 'slow and not big'
 
 warm: $(READY) ## Keep a Spark running, which test runs then join
@@ -76,6 +77,11 @@ clean: ## Remove what make has made
 $(READY): uv.lock pyproject.toml $(UV)
 	@$(fit_python)
 	@$(UV) sync --quiet --frozen --all-extras --python $(PYTHON)
+	@touch $@
+
+$(READERS): .ci/readers-requirements.txt $(UV)
+	@$(UV) venv --quiet --clear --python $(PYTHON) .uv/readers
+	@$(UV) pip install --quiet --python .uv/readers/bin/python -r .ci/readers-requirements.txt
 	@touch $@
 
 # uv itself is pinned, by version and checksum; everything that it installs is by uv.lock.

@@ -139,6 +139,11 @@ class IcebergMarkers:
             self._store.add([link.as_row(self._metadata.table_id) for link in missing])
             self._copied.update({link.id: link for link in missing})
 
+    def oldest_uncopied(self) -> str | None:
+        """The first of our commits that is not copied yet."""
+        waiting = [i for i, link in self._in_log.items() if link.marker_text and i not in self._copied]
+        return str(waiting[-1]) if waiting else None
+
     def with_metadata(self, metadata: TableMetadata) -> IcebergMarkers:
         """For a later state of the same table: copies only grow."""
         later = IcebergMarkers(self._spark, metadata, self._store)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from tallymark.destinations.durable import sync_files, sync_folder
 from tallymark.errors import DestinationError
 from tallymark.model.receipt import Marker
 
@@ -254,6 +256,30 @@ class SparkMetadata:
     def _read(self, spark: SparkSession, file: str) -> TableMetadata:
         content = spark.read.format("binaryFile").load(file).select("content").collect()[0][0]
         return TableMetadata.parse(_unzipped(bytes(content)))
+
+
+def make_durable(table: Path, since_ns: int) -> None:
+    """What was written into the folder of a table since then survives a power loss after this. Iceberg leaves
+    it to the file system, which may keep a commit and lose its files."""
+    new: list[Path] = []
+    for folder, folders, files in os.walk(table):
+        folders[:] = [name for name in folders if not name.startswith("_")]
+        place = Path(folder)
+        found = [place / name for name in files if _is_since(place / name, since_ns)]
+        new += found
+        if found or _is_since(place, since_ns):
+            new.append(place)  # its name, in the folder above it
+    sync_files(path for path in new if path.is_file())
+    for path in new:
+        if path.is_dir():
+            sync_folder(path.parent)
+
+
+def _is_since(path: Path, since_ns: int) -> bool:
+    try:
+        return path.stat().st_mtime_ns >= since_ns
+    except FileNotFoundError:  # removed meanwhile by others
+        return False
 
 
 def local_path(place: str) -> Path | None:

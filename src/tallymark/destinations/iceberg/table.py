@@ -32,6 +32,7 @@ from tallymark.destinations.iceberg.metadata import (
     SparkMetadata,
     TableMetadata,
     local_path,
+    make_durable,
     unreadable,
 )
 from tallymark.destinations.iceberg.read import IcebergInput
@@ -49,6 +50,7 @@ from tallymark.spark.failures import condition, reason
 from tallymark.spark.frames import no_rows, planned_for
 from tallymark.spark.sessions import shares_files
 
+_SNAPSHOTS_OF_A_LOAD = 2  # at most: of its deletes and of its rows
 _OLDEST_FORMAT = 2  # row-level deletes, and numbers of snapshots that only grow
 _TAKEN = ("TABLE_OR_VIEW_ALREADY_EXISTS", "TABLE_ALREADY_EXISTS")
 _LOST_RACE = ("CommitFailedException", "AlreadyExistsException", "SQLITE_BUSY", "Cannot fast-forward")
@@ -114,7 +116,12 @@ class IcebergTable:
         if metadata is not None:
             metadata = self._with_finished_types(metadata)
         self._claimed = _SeenByClaim(metadata)
-        return TableMarkers({}) if metadata is None else self._markers(metadata).find(content_hashes)
+        if metadata is None:
+            return TableMarkers({})
+        markers = self._markers(metadata)
+        if uncopied := markers.oldest_uncopied():  # a worker that died after its commit
+            self.make_durable(uncopied)
+        return markers.find(content_hashes)
 
     @contextmanager
     def prepare(self, plan: Plan, incoming: Incoming, *, for_commit: bool = True) -> Iterator[PreparedLoad]:
@@ -205,7 +212,21 @@ class IcebergTable:
         return FoundCommit(str(ours[0].id), ours[0].committed_at, disagreement)
 
     def make_durable(self, version: str) -> None:
-        """Not built for local files: what a power loss takes is no ancestor of main, so it waits again."""
+        metadata, home = self._metadata, self.home
+        if metadata is None or home is None or home.local is None:
+            return
+        numbers = [str(snapshot.id) for snapshot in metadata.ancestors]
+        if version not in numbers:
+            return
+        planned = metadata.ancestors[numbers.index(version) + _SNAPSHOTS_OF_A_LOAD :]
+        since = planned[0].committed_at.timestamp() if planned else 0
+        try:
+            make_durable(home.local, int(since * 10**9))
+        except OSError as error:
+            raise DestinationError(
+                f"{self.name}: its commits cannot be written to the disk for good: {error}",
+                hint="check the disk, then run again",
+            ) from error
 
     def refusal(self, error: Exception) -> TallymarkError | None:
         return error if isinstance(error, Fenced | Unsupported) else None

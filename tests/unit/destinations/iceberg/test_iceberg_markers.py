@@ -83,10 +83,10 @@ def test_compaction_rename_drop_and_another_table(spark: SparkSession, tmp_path:
     assert held(bench) == {ONE, TWO}
     assert version is not None
     moved = sql_name(bench).replace("`orders`", "`elsewhere`")
-    bench.spark.sql(f"ALTER TABLE {sql_name(bench)} RENAME TO {moved}")
+    bench.spark.sql(f"ALTER TABLE {sql_name(bench)} RENAME TO silver.elsewhere")
     assert held(bench) == set()
     assert bench.target.was_rolled_back(receipt(bench, 1))
-    bench.spark.sql(f"ALTER TABLE {moved} RENAME TO {sql_name(bench)}")
+    bench.spark.sql(f"ALTER TABLE {moved} RENAME TO {TABLE}")
     assert held(bench) == {ONE, TWO}
     bench.spark.sql(f"DROP TABLE {sql_name(bench)}")
     assert held(bench) == set()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from iceberg_readers import iceberg_table
 from oracle import canonical
 from tallymark.destinations.iceberg import KIND, IcebergDestinationConfig
 from tallymark.destinations.iceberg.catalog import IcebergLocator
-from tallymark.destinations.iceberg.metadata import HadoopFiles, TableMetadata
+from tallymark.destinations.iceberg.metadata import HadoopFiles, TableMetadata, make_durable
 from tallymark.destinations.iceberg.types import stored_as
 from tallymark.destinations.iceberg.write import partition_sql, sort_sql
 from tallymark.errors import ConfigError, Unsupported
@@ -185,3 +187,19 @@ def test_a_folder_that_holds_no_table_is_no_table(tmp_path: Path) -> None:
     assert files.latest() is None
     (tmp_path / "silver" / "orders" / "metadata").mkdir(parents=True)
     assert files.latest() is None
+
+
+def test_what_a_load_wrote_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def sync(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    for name, age in (("old.parquet", 100), ("new.parquet", 0)):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    make_durable(tmp_path, time.time_ns() - 10**10)
+    assert "new.parquet" in synced and "data" in synced and "old.parquet" not in synced
