@@ -46,7 +46,7 @@ def replay_pipeline(job: Job, batch_id: str | None) -> PipelineReport:
     progress = PipelineProgress(job)
     try:
         with claim_table(job) as claim:
-            progress.recovered = claim.recovered
+            progress.recovered, progress.undone = claim.recovered, claim.undone
             claim.settle()
             while retry := claim.next_retry():
                 load_one(job, claim, progress, retry)
