@@ -123,7 +123,7 @@ def test_without_the_fence_the_zombie_doubles_its_rows(loads: Loads, no_stop: No
     assert loads.scenario.differences() != []
 
 
-@pytest.mark.big
+@pytest.mark.slow
 def test_a_zombie_stops_when_its_lease_was_taken(loads: Loads) -> None:
     """It plans again, since the table has moved, and then looks after its lease."""
     zombie = loads.run(At(Point("destination.prepare", BEFORE), lambda: runs(loads)))
@@ -132,7 +132,7 @@ def test_a_zombie_stops_when_its_lease_was_taken(loads: Loads) -> None:
     assert loads.scenario.differences() == []
 
 
-@pytest.mark.big
+@pytest.mark.slow
 def test_a_late_commit_of_a_batch_that_was_given_up(loads: Loads, no_stop: None) -> None:
     """The successor's try of the batch fails and its file is put into a new one. The zombie's commit of the
     old batch comes when the successor is about to commit the new one: the first of the two counts."""
@@ -161,18 +161,18 @@ def run_in_turn(loads: Loads) -> tuple[PipelineReport, PipelineReport]:
         if thread is zombies_thread:
             assert codes(loads.run(fails)) == ["TM500"]
             other.start()
-            assert ready.wait(60)
+            assert ready.wait(180)
         else:
             ready.set()
-            assert go.wait(60)
+            assert go.wait(180)
 
     zombie = loads.run(pausing)
     go.set()
-    other.join(60)
+    other.join(180)
     return zombie, ended[0]
 
 
-@pytest.mark.big
+@pytest.mark.slow
 def test_a_process_suspended_while_it_planned(loads: Loads, tmp_path: Path, spark: SparkSession) -> None:
     """It wakes up to a table that has moved, and finds its lease taken."""
     with suspended(loads, Point("destination.prepare", BEFORE), spark):
@@ -182,7 +182,7 @@ def test_a_process_suspended_while_it_planned(loads: Loads, tmp_path: Path, spar
     assert loads.scenario.differences() == []
 
 
-@pytest.mark.big
+@pytest.mark.slow
 def test_a_process_suspended_in_its_commit(
     loads: Loads, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +217,7 @@ def suspended(loads: Loads, point: Point, spark: SparkSession) -> Iterator[None]
         time.sleep(0.2)
         yield
         os.kill(process.pid or 0, signal.SIGCONT)
-        process.join(60)
+        process.join(180)
         assert process.exitcode == 0
     finally:
         process.kill()
@@ -241,7 +241,7 @@ def load_and_stop_at(order: Order, jvm: Jvm, point: str) -> None:
 
 
 def await_file(path: Path, process: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not path.exists():
         assert process.is_alive() and time.monotonic() < deadline, "the worker did not get there"
         time.sleep(0.05)

@@ -100,6 +100,13 @@ class LoggedTable(MemoryTable):
             self.copies.pop()
         self._write_copies()
 
+    def clean_up_log(self) -> None:
+        """As Delta does once a checkpoint is older than `delta.logRetentionDuration`, all at once."""
+        for version in range(self.version):
+            for file in self._log.glob(f"{version:020}.*"):
+                file.unlink()
+        (self._log / f"{self.version:020}.checkpoint.parquet").touch()
+
     def log_goes_back(self, versions: int) -> None:
         """The newest commits are gone, whatever else remembers them."""
         for version in range(max(-1, self.version - versions) + 1, self.version + 1):
@@ -240,6 +247,10 @@ class _GatedLoad:
     @property
     def table_rows(self) -> int:
         return self.load.table_rows
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.load.warnings
 
     def commit(self, marker: Marker) -> Commit:
         made: Commit = self.gate("commit", lambda: self.load.commit(marker))

@@ -98,6 +98,15 @@ class TableIsRestored:
     backup: bool
 
 
+@dataclass(frozen=True)
+class PowerIsCut:
+    """Of each part, so many of the last states are gone."""
+
+    log: int
+    copies: int
+    ledger: int
+
+
 pipelines = st.sampled_from([STATE, STATE, LOG])
 workers = st.integers(0, MOST_WORKERS - 1)
 gates = st.sampled_from(GATES)
@@ -124,6 +133,7 @@ rare = (
     | st.builds(LedgerIsLost)
     | st.builds(FileVanishes, st.integers(1, MOST_FILES))
     | st.builds(TableIsRestored, st.sampled_from([STATE, STATE, LOG]), st.integers(1, 2), st.booleans())
+    | st.builds(PowerIsCut, st.integers(0, 2), st.integers(0, 2), st.sampled_from([0, 0, 1, 2, 5]))
 )
 # Not a rule for each: hypothesis switches most rules off in most examples, and nothing much happens then.
 kinds = st.sampled_from([lands, whole, paused, paused, disturbed, disturbed, woken, woken, rare, rare])
@@ -164,7 +174,9 @@ class Protocol(RuleBasedStateMachine):
                 world.lose_ledger()
             case TableIsRestored(table, undone, backup) if not self.live:
                 kept = max(0, len(world.tables[table].held) - undone)
-                world.restore(table, kept, backup=backup and table == LOG)  # of Delta: test_model_power
+                world.restore(table, kept, backup=backup)
+            case PowerIsCut(log, copies, ledger) if len(world.ledgers) + bool(ledger) <= MOST_LEDGERS:
+                world.cut_power(log=log, copies=copies, ledger=ledger)
             case _:  # nobody there to do it
                 pass
 

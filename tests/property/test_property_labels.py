@@ -175,6 +175,41 @@ def test_changes_with_truncates(
     check(engine, MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed), FEED, batches)
 
 
+def change(op: str, at: int, value: str | None = "new", key: int = 1) -> Row:
+    return {"op": op, "k1": key, "k2": "a", "value": value, "at": at, "extra": None}
+
+
+LATE = {
+    "older than a delete": [[change("i", 5)], [change("d", 7)], [change("u", 6)]],
+    "with the number of a delete": [[change("i", 5)], [change("d", 7)], [change("u", 7)]],
+    "newer than a delete": [[change("i", 5)], [change("d", 7)], [change("u", 8)]],
+    "before its delete": [[change("d", 7)], [change("i", 5)]],
+    "older than a truncate": [[change("i", 5)], [{"op": "t", "at": 9}], [change("u", 8, key=0)]],
+    "with the number of a truncate": [[change("i", 5)], [{"op": "t", "at": 9}], [change("u", 9, key=0)]],
+    "newer than a truncate": [[change("i", 5)], [{"op": "t", "at": 9}], [change("u", 10)]],
+    "older than the row": [[change("u", 5)], [change("u", 4, "old")], [change("d", 4)]],
+    "without its value, after a delete": [[change("i", 5)], [change("d", 7), change("u", 8, None)]],
+    "with the number of the row": [[change("u", 5)], [change("u", 5, "other")], [change("d", 5)]],
+}
+ENDS_IN_A_ROW = {
+    "newer than a delete",
+    "newer than a truncate",
+    "older than the row",
+    "without its value, after a delete",
+    "with the number of the row",
+}
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("case", LATE)
+def test_late_changes(engine: str, partial: bool, case: str) -> None:
+    """What generated batches meet only now and then."""
+    feed = CdcSettings("op", ("at",), CODES, partial=partial)
+    oracle = check(engine, MergeSettings(Strategy.CDC, ("k1", "k2"), cdc=feed), FEED, LATE[case])
+    assert len(oracle.rows) == (case in ENDS_IN_A_ROW)
+
+
 @given(
     engine=engines,
     data=st.data(),
