@@ -27,6 +27,7 @@ from tallymark.model.batch import Batch, QuarantinedRows
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
+from tallymark.model.types import literal, quoted
 
 LINE = "line"  # `raw` is the text of a malformed record
 RECORD = "record"  # `raw` holds the source columns as JSON
@@ -59,7 +60,7 @@ class Quarantine:
         files = -(-checked.rejected // _ROWS_PER_FILE)
         with _refusal(f"cannot write the bad rows of batch {batch.id} to {self._path(batch.pipeline)}"):
             writer = _quarantined(batch, checked).repartition(files).write.format("delta").mode("overwrite")
-            writer.option("replaceWhere", f"batch_id = {_literal(batch.id)}").save(self._path(batch.pipeline))
+            writer.option("replaceWhere", f"batch_id = {literal(batch.id)}").save(self._path(batch.pipeline))
 
     def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
         """One per batch, of one pipeline or of all."""
@@ -127,14 +128,14 @@ class Quarantine:
         """Called after a replay is committed, and to drop rows for good. Returns the number of rows."""
         if self._table(pipeline) is None:
             return 0
-        condition = f"batch_id = {_literal(batch_id)}"
+        condition = f"batch_id = {literal(batch_id)}"
         if ids is not None:
             if not ids:
                 return 0
-            condition += f" AND id IN ({', '.join(map(_literal, sorted(ids)))})"
-        path = self._path(pipeline).replace("`", "``")
+            condition += f" AND id IN ({', '.join(map(literal, sorted(ids)))})"
+        path = quoted(self._path(pipeline))
         with _refusal(f"cannot remove rows from the quarantine of {pipeline}"):
-            done = self._spark.sql(f"DELETE FROM delta.`{path}` WHERE {condition}").collect()
+            done = self._spark.sql(f"DELETE FROM delta.{path} WHERE {condition}").collect()
         return int(done[0]["num_affected_rows"])
 
     def _path(self, pipeline: str) -> str:
@@ -247,11 +248,6 @@ def _chosen(table: DataFrame, batch_id: str | None, ids: Collection[str] | None)
     if ids is not None:
         table = table.filter(F.col("id").isin(sorted(ids)))
     return table
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 @contextmanager

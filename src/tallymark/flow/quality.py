@@ -18,6 +18,7 @@ from tallymark.flow.job import Job, quality_of
 from tallymark.model.gate import AFTER, Gate, GateResult, QueryCheck
 from tallymark.model.plan import Plan
 from tallymark.model.report import Step
+from tallymark.model.types import quoted
 from tallymark.templates import Rendered, Template, render_quality_test
 
 _SHOWN = 3  # rules in the message; all are in the facts
@@ -78,7 +79,7 @@ def _test_gate(quality: Quality, test: QualityTest, plan: Plan) -> Gate:
 def _rendered(quality: Quality, test: QualityTest, as_of: datetime) -> Rendered:
     return render_quality_test(
         Template(test.file, test.text),
-        this=f"`{AFTER}`",
+        this=quoted(AFTER),
         run_started_at=as_of,
         variables=quality.variables,
     )

@@ -117,7 +117,7 @@ class StructMember:
         """As Spark spells it, and quoted where that could not be read again."""
         bare = _BARE_NAME.fullmatch(f"{self.name}:")
         is_bare = bare is not None and bare[1] == self.name and not _HAS_COMMENT.search(self.name)
-        name = self.name if is_bare else "`" + self.name.replace("`", "``") + "`"
+        name = self.name if is_bare else quoted(self.name)
         return f"{name}:{self.type}"
 
 
@@ -347,6 +347,7 @@ _NEEDS_NO_ESCAPE = re.compile(r"[^\\'$\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 
 
 def quoted(name: str) -> str:
+    """A name in Spark SQL, whatever is in it. Names get their quotes here and nowhere else."""
     return "`" + name.replace("`", "``") + "`"
 
 

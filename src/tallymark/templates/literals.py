@@ -12,6 +12,7 @@ import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
+from tallymark.model import types
 from tallymark.templates.context import SqlText, TemplateFault, TypedValue
 
 MOST_DIGITS = 38  # of a Spark decimal
@@ -73,7 +74,7 @@ def identifier(value: object) -> SqlText:
         raise TemplateFault(f"identifier needs a string, found {_kind(value)}")
     if not value or _NOT_IN_NAMES.search(value) or "${" in value:
         raise TemplateFault("the string cannot be a name: it is empty, or contains control characters or ${")
-    return SqlText("`" + value.replace("`", "``") + "`")
+    return SqlText(types.quoted(value))
 
 
 def _typed(typed: TypedValue) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -140,3 +141,22 @@ def test_a_program_of_the_user_cannot_change_our_settings(spark: SparkSession) -
     assert {key: ours.conf.get(key) for key in PINNED} == {key: pin.value for key, pin in PINNED.items()}
     assert ours.conf.get("spark.sql.legacy.timeParserPolicy") == "CORRECTED"
     assert ours.conf.get("spark.sql.shuffle.partitions") == "5"
+
+
+def test_a_header_shows_nothing_of_the_environment(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["id", "${env:HOME}", "${system:java.home}", "${spark.app.name}", "a.b`${env:PATH}"]
+    (tmp_path / "orders.csv").write_text(",".join(names) + "\n1,a,b,c,d\n")
+    destination = {"type": "sqlite", "path": str(tmp_path / "shop.db")}
+    receipt = tm.merge(
+        tmp_path / "orders.csv",
+        "orders",
+        destination=destination,
+        unique_key="id",
+        spark=spark,
+        provenance=False,
+    )
+    assert receipt.inserted == 1
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        cursor = connection.execute("SELECT * FROM orders")
+    assert [column[0] for column in cursor.description] == names
+    assert cursor.fetchall() == [("1", "a", "b", "c", "d")]

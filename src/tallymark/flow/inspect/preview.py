@@ -14,6 +14,7 @@ from tallymark.flow.load import read_batch
 from tallymark.flow.transform.query import transformed
 from tallymark.model.batch import Batch, Files, Pin, SourceFile
 from tallymark.model.report import Preview, PreviewColumn, PreviewInput
+from tallymark.model.types import quoted
 from tallymark.sources.new_files import order_files
 from tallymark.spark.sessions import plan_text
 
@@ -27,7 +28,7 @@ def preview_pipeline(job: Job, rows: int) -> Preview:
         if query is None:
             files = _some_files(job)
             source = read_batch(job, _batch(job, files), inputs)
-            frame = source.frame.selectExpr(*(f"`{c.name.replace('`', '``')}`" for c in source.columns))
+            frame = source.frame.selectExpr(*(quoted(c.name) for c in source.columns))
             return _preview(job, frame, [(file.path, file.content_hash[:12]) for file in files], rows)
         pin = _pin(job, query)
         result = transformed(job, query, pin, job.now(), inputs)

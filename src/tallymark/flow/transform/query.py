@@ -140,7 +140,7 @@ def context_of(inputs: Inputs, query: Query, as_of: datetime) -> Context:
 def _view(kind: str, name: str, read: Callable[[str], DataFrame]) -> str:
     view = f"tm_{kind}_{re.sub(r'[^A-Za-z0-9]', '_', name)}_{name.encode().hex()[-8:]}"
     read(name).createOrReplaceTempView(view)
-    return f"`{view}`"
+    return quoted(view)
 
 
 def _run_sql(inputs: Inputs, query: Query, as_of: datetime) -> TransformResult:

@@ -22,6 +22,7 @@ from tallymark.flow.job import Job, Query
 from tallymark.model.batch import Batch, Pin, QueryResult, code_hash
 from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.report import PlanReport, Step
+from tallymark.model.types import quoted
 from tallymark.templates import Context, Template, names_used, render
 
 _NO_RUN = datetime(2000, 1, 1, tzinfo=UTC)  # a view must not use the time of the run
@@ -151,7 +152,7 @@ def _view_query(job: Job, query: Query) -> ViewQuery:
     context = Context(
         strategy=job.task.settings.strategy,
         run_started_at=_NO_RUN,
-        refs=lambda name: f"`{relations[name]}`",
+        refs=lambda name: quoted(relations[name]),
         zones=lambda name: name,
         this="",
         variables=query.variables,
