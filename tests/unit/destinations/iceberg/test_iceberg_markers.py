@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from conformance.bench import Bench, hash_of
 from conformance.orders import APPEND, ORDERS, UPSERT, order
 from oracle import canonical
+from tallymark.destinations.iceberg import table
 from tallymark.destinations.iceberg.markers import Link, lineage
 from tallymark.model.receipt import Counts, Marker, Receipt
 from unit.destinations.iceberg.iceberg_bench import TABLE, catalog_name, iceberg_bench, reopened, sql_name
@@ -154,3 +155,19 @@ def test_dead_branches_are_dropped(spark: SparkSession, tmp_path: Path) -> None:
     bench.load(UPSERT, ORDERS, [order(1, "b")], "two")
     left = {row[0] for row in bench.spark.sql(f"SELECT name FROM {sql_name(bench)}.refs").collect()}
     assert left == {"main", "theirs", "tallymark_7_5_0123abcd"}, "that of a later fence may be alive"
+
+
+@pytest.mark.slow
+def test_where_only_spark_sees_the_files(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Spark Connect, or on a store: the metadata is read by Spark, and copies are a table."""
+    monkeypatch.setattr(table, "shares_files", lambda session: False)
+    bench = iceberg_bench(spark, tmp_path)
+    load(bench, "one", "two")
+    assert (tmp_path / "ice" / "silver" / "orders" / "_tallymark" / "snapshots" / "_delta_log").is_dir()
+    expire(bench)
+    assert held(bench) == {ONE, TWO}
+    call(bench, f"rollback_to_snapshot('{TABLE}', {bench.commits[1].version})")
+    bench.load(UPSERT, ORDERS, [order(1, "b"), order(2)], "three")
+    assert held(bench) == {ONE, TWO, THREE}
