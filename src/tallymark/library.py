@@ -275,7 +275,7 @@ def _job(
             table=task.table,
             start_spark=sessions.isolated,
             open_destination=lambda session: _destination(task.table, session, destination),
-            quarantine_root=f"{folder}/quarantine",
+            quarantine_roots=(f"{folder}/quarantine",),
         )
         run = RunContext(
             id=ledger.start_run("library", "merge", host="", pid=0),

@@ -24,6 +24,7 @@ from tallymark.config.keys import schemas as config_schemas
 from tallymark.config.load_project import LoadedProject, effective_settings, find_project, load_project
 from tallymark.config.new_project import scaffold_project
 from tallymark.errors import ConfigError, LedgerError
+from tallymark.flow.bad_rows import BadRows, judge, read_quarantine
 from tallymark.flow.inspect.findings import checked_graph, diagnose
 from tallymark.flow.inspect.findings import validate as validate_folder
 from tallymark.flow.inspect.lineage import trace_columns
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tallymark.checks.quarantine import Quarantine
-    from tallymark.checks.quarantine_files import QuarantineReader
 
 # What needs Spark is imported where it is used: a run with nothing new ends before Spark is imported.
 HOME = ".tallymark"  # in a project: logs, temporary files, the default ledger
@@ -232,15 +232,15 @@ class Project:
         return sum(ledger.requeue(name, paths) for name in names)
 
     def quarantine_list(self, pipeline: str | None = None) -> list[QuarantineSummary]:
-        """The batches that have bad rows. Starts no Spark for a quarantine in a local folder."""
-        return self._read_quarantine(lambda quarantine: quarantine.summaries(pipeline))
+        """The committed batches that have bad rows. Starts no Spark for a quarantine in a local folder."""
+        return self._read_quarantine(lambda bad_rows: bad_rows.summaries(pipeline))
 
     def quarantine_show(
         self, pipeline: str, batch_id: str | None = None, limit: int = 100
     ) -> list[QuarantinedRow]:
-        """Bad rows, oldest first. Starts no Spark for a quarantine in a local folder."""
+        """Bad rows of committed batches, oldest first. Starts no Spark for a quarantine in a local folder."""
         name = _one(self._current.project, pipeline)
-        return self._read_quarantine(lambda quarantine: quarantine.rows(name, batch_id, limit=limit))
+        return self._read_quarantine(lambda bad_rows: bad_rows.rows(name, batch_id, limit=limit))
 
     def quarantine_replay(
         self,
@@ -258,7 +258,12 @@ class Project:
     def quarantine_drop(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
         """Deletes quarantined rows for good; returns their number."""
         current = self._current
-        return _quarantine(current).remove(_one(current.project, pipeline), batch_id, ids)
+        name, quarantine = _one(current.project, pipeline), _quarantine(current)
+        with self._reading(current) as ledger:
+            judged = judge(ledger, name, quarantine.attempts(name), _now())
+        dropped = quarantine.remove(name, judged.of_batch(batch_id), ids)
+        quarantine.remove(name, judged.dead)
+        return dropped
 
     def destination(self, name: str | None = None) -> NamedDestination:
         """A destination of the project by its name, else the default one: for `tm.merge` and `tm.plan`."""
@@ -391,24 +396,27 @@ class Project:
                 self._ledgers[url] = open_ledger(url)
             return self._ledgers[url]
 
-    def _read_quarantine(self, read: Callable[[QuarantineReader], Found]) -> Found:
-        from tallymark.checks.quarantine_files import NeedsSpark, QuarantineFiles
-
+    def _read_quarantine(self, read: Callable[[BadRows], Found]) -> Found:
         current = self._current
-        root = current.project.quarantine_root
-        try:
-            if not current.sessions.share_files():
-                raise NeedsSpark(f"{root} is a path of another machine or store")
-            return read(QuarantineFiles(root))
-        except NeedsSpark as reason:
-            self._tell_of_spark(f"reading the quarantine needs Spark: {reason}")
-            return read(_quarantine(current))
+        with self._reading(current) as ledger:
+            return read_quarantine(
+                current.project.quarantine_roots,
+                here=current.sessions.share_files(),
+                spark_reader=lambda: _quarantine(current),
+                read=lambda reader: read(BadRows(ledger, reader, self._tell_of_unknown)),
+                on_spark=lambda why: self._tell_of_spark(f"reading the quarantine needs Spark: {why}"),
+            )
+
+    def _tell_of_unknown(self, pipeline: str, batches: int) -> None:
+        text = f"the quarantine has bad rows of {batches} batches that the ledger does not know: if it was "
+        text += f"lost, run `tallymark recover {pipeline}`"
+        _to_each(self._on_event)(Event(pipeline, Step.RECORD, text))
 
 
 def _quarantine(current: _Configuration) -> Quarantine:
     from tallymark.checks.quarantine import Quarantine
 
-    return Quarantine(current.sessions.isolated(), current.project.quarantine_root)
+    return Quarantine(current.sessions.isolated(), *current.project.quarantine_roots)
 
 
 def _one(project: LoadedProject, pipeline: str) -> str:

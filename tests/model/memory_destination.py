@@ -13,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from model.delta_files import DeltaTarget, LoggedTable
+from model.memory_quarantine import REPLAYED, Gate
 from model.memory_table import COLUMNS, MemoryTable, Row
 from tallymark.destinations.contract import Commit, TableMarkers, rolled_back
-from tallymark.errors import UnreadableFile
+from tallymark.errors import CheckError, UnreadableFile
+from tallymark.flow.bad_rows import judge
 from tallymark.flow.job import Job
-from tallymark.model.batch import Batch
+from tallymark.model.batch import Batch, QuarantinedRows
 from tallymark.model.plan import Plan
 from tallymark.model.receipt import Counts, Marker, Receipt
 from tallymark.model.settings import MergeSettings
@@ -41,9 +43,6 @@ class MemoryPrepared:
     @property
     def table_rows(self) -> int:
         return len(self.table.rows)
-
-
-Gate = Callable[[str, Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -121,19 +120,32 @@ def _shape(table: MemoryTable) -> TableShape | None:
 def prepared_in_memory(job: Job, batch: Batch, *, for_commit: bool = True) -> Iterator[tuple[Any, Plan, Any]]:
     """In the place of `flow.load.prepared_batch`: the same steps without Spark."""
     current = job.target.shape()
-    rows = tuple(_read(file.path) for file in batch.files_read)
+    rows, bad = _contents(job, batch)
     plan = _plan(job.task.table, job.task.settings, current is None)
     plan = replace(plan, current=current, as_of=batch.as_of)
     with job.target.prepare(plan, rows) as prepared:  # type: ignore[arg-type]
-        yield SimpleNamespace(total=len(rows), rejected=0), plan, prepared
+        yield SimpleNamespace(total=len(rows) + len(bad), rejected=len(bad), bad=bad), plan, prepared
 
 
-def _read(path: str) -> Row:
+def _contents(job: Job, batch: Batch) -> tuple[tuple[Row, ...], list[tuple[str, str]]]:
+    """A replay takes the bad rows of a batch as one good one."""
+    match batch.contents:
+        case QuarantinedRows(batch_id=original):
+            quarantine: Any = job.quarantine
+            if not judge(job.ledger, batch.pipeline, quarantine.attempts(batch.pipeline)).of_batch(original):
+                raise CheckError("nothing to be replayed")
+            return (Row(REPLAYED, 0),), []
+        case _:
+            read = [(file.content_hash, *_read(file.path)) for file in batch.files_read]
+            return tuple(row for _, row, _ in read), [(content, w) for content, _, bad in read for w in bad]
+
+
+def _read(path: str) -> tuple[Row, list[str]]:
     try:
-        key, number = Path(path).read_text().split()
+        key, number, *bad = Path(path).read_text().split()
     except OSError as error:
         raise UnreadableFile(path, str(error)) from error
-    return Row(key, int(number))
+    return Row(key, int(number)), bad
 
 
 @cache

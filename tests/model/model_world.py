@@ -10,34 +10,36 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from model.delta_files import LoggedTable
 from model.gated_worker import GatedLedger, Worker
-from model.memory_destination import Gate, MemoryDestination, prepared_in_memory
+from model.memory_destination import MemoryDestination, prepared_in_memory
+from model.memory_quarantine import REPLAYED, Gate, MemoryBadRow, MemoryQuarantine
 from model.memory_table import MemoryTable
 from tallymark.config.pipeline_file import BatchConfig, SourceConfig
 from tallymark.destinations.contract import TableMarkers
 from tallymark.errors import CommitUnknown, Fenced, LeaseHeld, LeaseLost, LedgerError
 from tallymark.flow import lease as lease_module
 from tallymark.flow import load as load_module
+from tallymark.flow import recover as recover_module
+from tallymark.flow.bad_rows import judge
 from tallymark.flow.claim import Claim, planned_batch
 from tallymark.flow.job import Connections, Job, RunContext, Task
 from tallymark.flow.lease import LEASE_SECONDS
-from tallymark.flow.recover import recover_pipeline
+from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.schema import metadata
-from tallymark.model.batch import Batch
+from tallymark.model.batch import Batch, BatchState
 from tallymark.model.report import Event, Outcome, PipelineReport
 from tallymark.model.settings import MergeSettings, Strategy
 
@@ -79,6 +81,7 @@ class World:
         self.landed: list[Landed] = []
         self.delta = LoggedTable(sees_moves=True, folder=self._folder / "warehouse" / STATE)
         self.tables: dict[str, MemoryTable] = {STATE: self.delta, LOG: MemoryTable(sees_moves=False)}
+        self.quarantines: dict[str, list[MemoryBadRow]] = {STATE: [], LOG: []}
         self.workers: list[Worker] = []
         self.ledgers: list[Ledger] = []
         self._ledger_states: list[bytes] = []  # of the newest ledger, as it was; now the last
@@ -90,6 +93,7 @@ class World:
         self._handed_out: dict[str, list[Batch]] = {}  # worker → its batches
         self._patched = pytest.MonkeyPatch()
         self._patched.setattr(load_module, "prepared_batch", prepared_in_memory)
+        self._patched.setattr(recover_module, "read_quarantine", _read_in_memory)
         self._patched.setattr(lease_module, "died_here", lambda holder: holder in self.believed_dead)
         self._look_after_every_settle()
         self.lose_ledger()
@@ -104,9 +108,10 @@ class World:
 
     # What happens
 
-    def land(self, ending: str = "b", key: str = "k", copy_of: int | None = None) -> None:
+    def land(self, ending: str = "b", key: str = "k", copy_of: int | None = None, bad: int = 0) -> None:
         number = len(self.landed) + 1
-        text = self.landed[copy_of - 1].text if copy_of else f"{key} {number}"
+        words = " ".join(f"bad-{number}-{row}" for row in range(bad))
+        text = self.landed[copy_of - 1].text if copy_of else f"{key} {number} {words}"
         self.landed.append(Landed(number, ending, text))
         path = self._path(self.landed[-1])
         path.write_text(text)
@@ -143,7 +148,8 @@ class World:
         watcher = Worker("plan", pipeline)
         job = self._job(watcher, len(self.ledgers) - 1)
         ungated = MemoryDestination(self.tables, lambda: self.now, 0, lambda name, call: call())
-        looking = replace(job, ledger=self.ledger, connections=_connections(pipeline, ungated))
+        quarantine = self._quarantine(pipeline, ungated.gate)
+        looking = replace(job, ledger=self.ledger, connections=_connections(pipeline, ungated, quarantine))
         records = self._recorded()
         batch, _ = planned_batch(looking)
         if self._recorded() != records:
@@ -233,6 +239,7 @@ class World:
             self._one_commit_per_sequence(name, table)
             self._fences_grow(name, table)
             self._ledger_claims_nothing_false(name, table)
+            self._bad_rows_of_commits_count_once(name, table)
         self._later_files_win(self.tables[STATE])
         self._no_surprise_ended_a_run()
         if self._found_broken:
@@ -255,9 +262,37 @@ class World:
     def _later_files_win(self, table: MemoryTable) -> None:
         ranks = self._ranks(STATE)
         moved = {file.content for file in self.landed if file.vanished}  # its copy has another place
-        applied = [ranks[content] for content in table.contents if content not in moved]
+        applied = [ranks[c] for c in table.contents if c in ranks and c not in moved]  # replays have no rank
         if applied != sorted(applied):
             raise Broken(f"{STATE}: files were applied in the order {applied}")
+
+    def _bad_rows_of_commits_count_once(
+        self, name: str, table: MemoryTable, *, all_known: bool = False
+    ) -> None:
+        """Of every commit that the ledger knows: the bad rows that its own attempt found, each once, until a
+        replay of them is known to be committed. After a restore, only a claim can know what the table lost."""
+        shown: dict[str, list[MemoryBadRow]] = {}
+        judged = judge(self.ledger, name, {row.attempt for row in self.quarantines[name]})
+        for row in self.quarantines[name]:
+            if row.attempt in judged.shown:
+                shown.setdefault(row.attempt.batch_id, []).append(row)
+        bad = {file.content: file.text.split()[2:] for file in self.landed}
+        markers = {commit.marker.batch_id: commit.marker for commit in table.held}
+        fates = self.ledger.fates(name, {*markers, *shown})
+        for batch_id, marker in markers.items():
+            known = fates.get(batch_id)
+            expected: list[str] = []
+            if known is not None and known.state is BatchState.COMMITTED and not known.is_replayed:
+                expected = [word for content in marker.content_hashes for word in bad.get(content, [])]
+            found = shown.pop(batch_id, [])
+            if sorted(row.word for row in found) != sorted(expected):
+                raise Broken(f"{name}: bad rows {found} of {batch_id} count, expected {expected}")
+            if stray := [row for row in found if row.attempt.fence != marker.fence]:
+                raise Broken(f"{name}: {stray} count, but attempt {marker.fence} committed")
+            if all_known and known is None and any(bad.get(content) for content in marker.content_hashes):
+                raise Broken(f"{name}: the ledger does not know {batch_id}, which has bad rows")
+        if shown and (all_known or not self.restored[name]):
+            raise Broken(f"{name}: bad rows {shown} count, but the table holds no commit of theirs")
 
     def _fences_grow(self, name: str, table: MemoryTable) -> None:
         for number in range(len(self.ledgers)):
@@ -299,17 +334,22 @@ class World:
         settle = Claim.settle
 
         def settle_and_look(
-            claim: Claim, *, give_up: bool = True, markers: TableMarkers | None = None
-        ) -> None:
+            claim: Claim,
+            *,
+            give_up: bool = True,
+            markers: TableMarkers | None = None,
+            also: Collection[str] | None = (),
+        ) -> TableMarkers:
             job = claim._job
             before = dict(self.restored)
-            settle(claim, give_up=give_up, markers=markers)
+            found = settle(claim, give_up=give_up, markers=markers, also=also)
             if before == self.restored:
                 real = getattr(job.ledger, "_real", job.ledger)
                 try:
                     self._expect_proof(job.task.table, real)
                 except Broken as error:  # the flow would take it for an error of its own
                     self._found_broken.append(f"after a claim has settled: {error}")
+            return found
 
         self._patched.setattr(Claim, "settle", settle_and_look)
 
@@ -338,7 +378,21 @@ class World:
                     break
             else:
                 raise Broken(f"{pipeline}: does not come to an end")
+            self._bad_rows_of_commits_count_once(pipeline, self.tables[pipeline], all_known=True)
         self.expect_everything_once()
+
+    def replay_and_expect_nothing_left(self) -> None:
+        """All that counts is replayed, once; and not again by a ledger that has never heard of it."""
+        for pipeline in self.tables:
+            self._load_unhindered(pipeline, replay_pipeline)
+            applied = len(self.tables[pipeline].held)
+            self.lose_ledger()
+            self.load(pipeline)  # the files that are there
+            self._load_unhindered(pipeline, replay_pipeline)
+            if len(self.tables[pipeline].held) != applied:
+                raise Broken(f"{pipeline}: bad rows were replayed twice")
+            if judge(self.ledger, pipeline, {row.attempt for row in self.quarantines[pipeline]}).shown:
+                raise Broken(f"{pipeline}: bad rows count although they were replayed")
 
     def _load_unhindered(self, pipeline: str, work: Work = run_pipeline) -> PipelineReport:
         """Nobody else is awake, so nobody can be in its way."""
@@ -372,13 +426,14 @@ class World:
             }
             if recorded != {content: batches[content] for content in wanted}:
                 raise Broken(f"{name}: the ledger says {recorded}, the markers {batches}")
-        if not any(file.vanished for file in self.landed) and self.tables[STATE].values != self._expected():
-            raise Broken(f"{STATE}: {self.tables[STATE].values}, expected {self._expected()}")
+        values = {key: number for key, number in self.tables[STATE].values.items() if key != REPLAYED}
+        if not any(file.vanished for file in self.landed) and values != self._expected():
+            raise Broken(f"{STATE}: {values}, expected {self._expected()}")
 
     def _expected(self) -> dict[str, int]:
         """The oracle: files in their order, the same content only the first time."""
         ranks = self._ranks(STATE)
-        texts = {file.content: file.text.split() for file in self.landed}
+        texts = {file.content: file.text.split()[:2] for file in self.landed}
         ordered = (texts[content] for content in sorted(ranks, key=lambda content: ranks[content]))
         return {key: int(number) for key, number in ordered}
 
@@ -391,6 +446,9 @@ class World:
 
     def _path(self, file: Landed) -> Path:
         return self._landing / f"{file.number:03}.{file.ending}"
+
+    def _quarantine(self, pipeline: str, gate: Gate) -> MemoryQuarantine:
+        return MemoryQuarantine(self.quarantines[pipeline], gate)
 
     def _job(self, worker: Worker, number: int) -> Job:
         ledger, pipeline = self.ledgers[number], worker.pipeline
@@ -408,7 +466,7 @@ class World:
         return Job(
             task,
             cast(Ledger, GatedLedger(ledger, self._watched(worker, number))),
-            _connections(pipeline, destination),
+            _connections(pipeline, destination, self._quarantine(pipeline, worker.destination_gate)),
             RunContext(run_id, worker.name, lambda: self.now, self.events.append, worker.cancellation),
         )
 
@@ -417,10 +475,16 @@ def _essence(batch: Batch | None) -> object:
     return None if batch is None else (batch.names, batch.content_hashes, batch.sequence, batch.attempt)
 
 
-def _connections(table: str, destination: MemoryDestination) -> Connections:
-    made = Connections(table, _no_spark, lambda _: cast(Any, destination), quarantine_root="")
-    vars(made)["quarantine"] = SimpleNamespace(write=lambda batch, checked: None)
+def _connections(table: str, destination: MemoryDestination, quarantine: MemoryQuarantine) -> Connections:
+    made = Connections(table, _no_spark, lambda _: cast(Any, destination), quarantine_roots=())
+    vars(made)["quarantine"] = quarantine
     return made
+
+
+def _read_in_memory(
+    roots: object, *, here: bool, spark_reader: Callable[[], Any], read: Callable[[Any], Any]
+) -> Any:
+    return read(spark_reader())
 
 
 def _no_spark() -> Any:

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from model.gated_worker import Order, Worker
 from model.model_world import ENDINGS, LOG, STATE, Work, World
 from tallymark.flow.lease import LEASE_SECONDS
-from tallymark.flow.recover import recover_pipeline
+from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_pipeline
 
 EXAMPLES = int(os.environ.get("TALLYMARK_EXAMPLES", "20"))
@@ -26,7 +26,7 @@ MOST_WORKERS = 3
 MOST_LEDGERS = 3
 # Where the protocol is most vulnerable: a schedule gets there at once instead of by luck.
 GATES = ["register", "forget_vanished", "acquire_lease", "markers", "create_batch", "renew_lease"]
-GATES += ["commit", "commit", "commit_batch", "commit_batch", "release_lease"]
+GATES += ["quarantine", "commit", "commit", "commit_batch", "commit_batch", "release_lease"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class FileLands:
     ending: str
     key: str
     copy_of: int | None  # the same content under another name
+    bad: int = 0  # rows
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,13 @@ class Run:
 @dataclass(frozen=True)
 class Recover:
     pipeline: str
+
+
+@dataclass(frozen=True)
+class Replay:
+    pipeline: str
+    pause_at: str | None
+    then: Order
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,7 @@ lands = st.builds(
     st.sampled_from([*ENDINGS, "b", "s"]),
     st.sampled_from("kq"),
     st.sampled_from([None, None, None, 1, 2]),
+    st.sampled_from([0, 1, 2]),
 )
 arrives = st.sampled_from([True, True, False]).flatmap(lambda new: lands if new else st.none())
 whole = st.builds(Run, arrives, pipelines, st.none(), st.just(Order.GO), often)
@@ -124,6 +133,7 @@ disturbed = st.builds(Run, arrives, pipelines, gates, st.sampled_from([*Order, O
 woken = st.builds(GoOn, workers, st.sampled_from([Order.GO, *Order]), st.none() | gates | st.just("end"))
 rare = (
     st.builds(Recover, pipelines)
+    | st.builds(Replay, pipelines, st.none() | gates, st.sampled_from(Order))
     | st.builds(TakenForDead, workers)
     | st.builds(RunIsCancelled, workers)
     | st.builds(
@@ -157,6 +167,12 @@ class Protocol(RuleBasedStateMachine):
                 self.run(event)
             case Recover(pipeline):
                 self.start(pipeline, True, recover_pipeline).finish()
+            case Replay(pipeline, gate, order):
+                worker = self.start(pipeline, True, replay_pipeline)
+                if gate:
+                    worker.run_until(gate)
+                worker.step(order)
+                worker.finish()
             case GoOn(number, order, gate) if self.live:
                 worker = self.worker(number)
                 worker.step(order)
@@ -189,12 +205,13 @@ class Protocol(RuleBasedStateMachine):
             self.world.recover_and_run_to_the_end()
             self.world.let_the_sleepers_finish()
             self.world.recover_and_run_to_the_end()
+            self.world.replay_and_expect_nothing_left()
         finally:
             self.world.close()
 
     def land(self, file: FileLands) -> None:
         known = file.copy_of and file.copy_of <= len(self.world.landed)
-        self.world.land(file.ending, file.key, file.copy_of if known else None)
+        self.world.land(file.ending, file.key, file.copy_of if known else None, file.bad)
 
     def run(self, event: Run) -> None:
         if event.new_file and len(self.world.landed) < MOST_FILES:

@@ -8,7 +8,8 @@ import pytest
 
 from model.gated_worker import Order
 from model.model_world import LOG, STATE, Broken, World
-from tallymark.flow.recover import recover_pipeline
+from tallymark.flow.bad_rows import judge
+from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.model.report import Outcome, Step
 
 
@@ -23,13 +24,20 @@ def applied(world: World, table: str = STATE) -> list[int]:
     return [row.number for row in world.tables[table].rows]
 
 
+def counting(world: World, table: str = STATE) -> list[str]:
+    """The bad rows that count, by what the newest ledger knows."""
+    kept = world.quarantines[table]
+    shown = judge(world.ledger, table, {row.attempt for row in kept}).shown
+    return sorted(row.word for row in kept if row.attempt in shown)
+
+
 def test_the_steps_of_an_undisturbed_load(world: World) -> None:
     """The workers of the model are the flow itself, so this is its order of steps."""
     world.land()
     worker = world.start(STATE)
     worker.finish()
     steps = ["register", "acquire_lease", "open_batches", "markers", "create_batch", "shape"]
-    steps += ["renew_lease", "commit", "commit_batch", "settle", "release_lease"]
+    steps += ["quarantine", "renew_lease", "commit", "commit_batch", "settle", "release_lease"]
     passed = iter(worker.passed)
     assert [step for step in steps if step in passed] == steps
     assert worker.passed[worker.passed.index("commit") - 1] == "renew_lease"
@@ -303,3 +311,96 @@ def test_events_name_their_run_and_batch(world: World) -> None:
     assert {event.batch_id for event in world.events if event.step in (Step.DISCOVER, Step.CLAIM)} == {""}
     assert {event.pipeline for event in world.events} == {STATE}
     assert len({event.run_id for event in world.events if event.step is not Step.DISCOVER}) == 1
+
+
+@pytest.mark.parametrize("gate", ["renew_lease", "commit"])
+@pytest.mark.parametrize("order", [Order.REFUSE, Order.CRASH])
+def test_bad_rows_of_a_batch_that_failed_do_not_count(world: World, gate: str, order: Order) -> None:
+    """They were written before its end. Its file is batched again, with another one."""
+    world.land(bad=1)
+    worker = world.start(STATE)
+    worker.run_until(gate)
+    assert len(world.quarantines[STATE]) == 1
+    worker.step(order)
+    worker.finish()
+    assert counting(world) == []
+    world.pass_time()
+    world.land(bad=1)
+    for _ in range(2):  # a batch that was left open is tried again by itself
+        world.load(STATE)
+    assert counting(world) == ["bad-1-0", "bad-2-0"]
+    assert len(world.quarantines[STATE]) == 3
+    world.recover_and_run_to_the_end()
+    world.replay_and_expect_nothing_left()
+
+
+def test_bad_rows_of_a_commit_whose_record_was_lost_count_once_it_is_settled(world: World) -> None:
+    world.land(bad=2)
+    worker = world.start(STATE)
+    worker.run_until("commit_batch")
+    worker.crash()
+    assert counting(world) == []
+    world.pass_time()
+    world.load(STATE, recover_pipeline)
+    assert counting(world) == ["bad-1-0", "bad-1-1"]
+
+
+def test_bad_rows_of_a_late_worker_do_not_count(world: World) -> None:
+    """It tried the same batch, which its successor has committed; and it finds other rows bad."""
+    world.land(bad=2)
+    sleeper = world.start(STATE)
+    sleeper.run_until("quarantine")
+    world.pass_time()
+    world.load(STATE)
+    assert counting(world) == ["bad-1-0", "bad-1-1"]
+    sleeper.finish()
+    assert len(world.quarantines[STATE]) == 4
+    assert counting(world) == ["bad-1-0", "bad-1-1"]
+
+
+def test_bad_rows_follow_a_restored_table(world: World) -> None:
+    """A replay that the table lost can be made again; a load that it lost takes its bad rows along."""
+    world.land(bad=1)
+    world.load(STATE)
+    world.load(STATE, replay_pipeline)
+    assert counting(world) == [] and len(world.tables[STATE].held) == 2
+    world.load(STATE, replay_pipeline)
+    assert len(world.tables[STATE].held) == 2
+    world.restore(STATE, kept=1)
+    world.load(STATE, recover_pipeline)
+    assert counting(world) == ["bad-1-0"]
+    world.load(STATE, replay_pipeline)
+    assert counting(world) == [] and len(world.tables[STATE].held) == 2
+    world.restore(STATE, kept=0)
+    world.load(STATE, recover_pipeline)
+    assert counting(world) == []
+    world.load(STATE)
+    assert counting(world) == ["bad-1-0"]
+
+
+@pytest.mark.parametrize("gate", ["commit", "commit_batch"])
+def test_dying_in_a_replay(world: World, gate: str) -> None:
+    world.land(bad=1)
+    world.load(STATE)
+    dying = world.start(STATE, replay_pipeline)
+    dying.run_until(gate)
+    dying.crash()
+    world.pass_time()
+    world.load(STATE, replay_pipeline)
+    assert counting(world) == [] and len(world.tables[STATE].held) == 2
+
+
+def test_bad_rows_of_a_lost_ledger_count_again_after_recovery(world: World) -> None:
+    """Also where the file is gone; and those that were replayed are known to be."""
+    for _ in range(2):
+        world.land(bad=1)
+        world.load(STATE)
+    first = world.tables[STATE].held[0].marker.batch_id
+    world.load(STATE, lambda job: replay_pipeline(job, first))
+    world.vanish(2)
+    world.lose_ledger()
+    assert counting(world) == []
+    world.load(STATE, recover_pipeline)
+    assert counting(world) == ["bad-2-0"]
+    world.load(STATE, replay_pipeline)
+    assert counting(world) == [] and len(world.tables[STATE].held) == 4

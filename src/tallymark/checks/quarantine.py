@@ -1,8 +1,10 @@
 """The quarantine: bad rows wait in one Delta table per pipeline until they are replayed or dropped.
 
 Each pipeline has its own table, so that pipelines that run at the same time never conflict. A batch writes
-its bad rows before its commit. A retry replaces them, so that exactly one set remains. To read a quarantine
-in a local folder, checks/quarantine_files.py needs no Spark.
+its bad rows before its commit, under the attempt that it is at. Nothing here knows which attempts were
+committed: the ledger does (`Fate.shows`), and readers name the attempts whose rows they want. So there is no
+moment at which rows of a batch that failed count, whoever dies when. To read a quarantine in a local folder,
+checks/quarantine_files.py needs no Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from tallymark.checks.casts import JSON_OPTIONS
 from tallymark.checks.conform import CORRUPT, POSITION, PROBLEMS, RAW, RECORD_ORDER
 from tallymark.checks.split import Checked
 from tallymark.errors import CheckError, DestinationError, Unsupported
-from tallymark.model.batch import Batch, QuarantinedRows
+from tallymark.model.batch import Attempt, Batch
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
@@ -47,34 +49,58 @@ class Replay:
 
 
 class Quarantine:
-    def __init__(self, spark: SparkSession, root: str) -> None:
+    """Writes to the first of its roots; the others are where earlier versions wrote."""
+
+    def __init__(self, spark: SparkSession, *roots: str) -> None:
         self._spark = spark
-        self._root = root.rstrip("/")
+        self._roots = tuple(root.rstrip("/") for root in roots)
+        self._written: set[Attempt] = set()
 
-    def write(self, batch: Batch, checked: Checked) -> None:
-        """Called before the commit. Replaces the rows of earlier attempts of this batch."""
+    def write(self, batch: Batch, fence: int, checked: Checked) -> None:
+        """Called before the commit. Rows that this worker wrote before it had to plan again are replaced. An
+        attempt of an earlier version kept its rows without a fence; it has not committed, or this one would
+        not be."""
+        attempt = Attempt(batch.id, fence)
+        earlier = [attempt] if attempt in self._written else []
+        if batch.attempt > 1:
+            earlier.append(Attempt(batch.id, None))
+        if earlier:
+            self.remove(batch.pipeline, earlier)
         if not checked.rejected:
-            if batch.attempt > 1:
-                self.remove(batch.pipeline, batch.id)
             return
+        self._written.add(attempt)
         files = -(-checked.rejected // _ROWS_PER_FILE)
-        with _refusal(f"cannot write the bad rows of batch {batch.id} to {self._path(batch.pipeline)}"):
-            writer = _quarantined(batch, checked).repartition(files).write.format("delta").mode("overwrite")
-            writer.option("replaceWhere", f"batch_id = {literal(batch.id)}").save(self._path(batch.pipeline))
+        path = f"{self._roots[0]}/{batch.pipeline}"
+        with _refusal(f"cannot write the bad rows of batch {batch.id} to {path}"):
+            rows = _quarantined(batch, fence, checked).repartition(files)
+            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
 
-    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
-        """One per batch, of one pipeline or of all."""
-        folders = self._folders() if pipeline is None else [pipeline]
-        return [summary for folder in folders for summary in self._summaries(folder)]
+    def pipelines(self) -> list[str]:
+        """Those that have a table in the quarantine, empty or not."""
+        return sorted({name for root in self._roots for name in self._folders(root)})
 
-    def rows(
-        self, pipeline: str, batch_id: str | None = None, ids: Collection[str] | None = None, limit: int = 100
-    ) -> list[QuarantinedRow]:
+    def attempts(self, pipeline: str) -> set[Attempt]:
+        """Those that have rows, whether their batches were committed or not."""
         table = self._table(pipeline)
         if table is None:
+            return set()
+        with _refusal(f"cannot read the quarantine of {pipeline}"):
+            found = table.select("batch_id", "fence").distinct().collect()
+        return {Attempt(row["batch_id"], row["fence"]) for row in found}
+
+    def rows(
+        self,
+        pipeline: str,
+        attempts: Collection[Attempt],
+        ids: Collection[str] | None = None,
+        limit: int = 100,
+    ) -> list[QuarantinedRow]:
+        table = self._table(pipeline)
+        if table is None or not attempts:
             return []
         with _refusal(f"cannot read the quarantine of {pipeline}"):
-            chosen = _chosen(table, batch_id, ids).orderBy("quarantined_at", "batch_id", "file_order", "row")
+            order = "quarantined_at", "batch_id", "file_order", "row"
+            chosen = table.filter(_condition(attempts, ids)).orderBy(*order)
             return [
                 QuarantinedRow(
                     id=row["id"],
@@ -90,33 +116,19 @@ class Quarantine:
                 for row in chosen.limit(limit).collect()
             ]
 
-    def replay_content(self, pipeline: str, batch_id: str) -> QuarantinedRows | None:
-        """The rows as a content with a hash, so that a replay is applied once, as a file is."""
-        table = self._table(pipeline)
-        if table is None:
-            return None
-        lines = F.concat(F.array(F.lit("replay"), F.lit(pipeline)), F.sort_array(F.collect_list("id")))
-        with _refusal(f"cannot read the quarantine of {pipeline}"):
-            found = (
-                _chosen(table, batch_id, None)
-                .agg(F.count("*").alias("rows"), F.sha2(F.array_join(lines, "\n"), 256).alias("hash"))
-                .collect()[0]
-            )
-        if not found["rows"]:
-            return None
-        return QuarantinedRows(batch_id, found["rows"], found["hash"])
-
-    def replay_frame(self, pipeline: str, batch_id: str, parse_lines: ParseLines | None = None) -> Replay:
+    def replay_frame(
+        self, pipeline: str, attempts: Collection[Attempt], parse_lines: ParseLines | None = None
+    ) -> Replay:
         """Records come back as they were read, with their original file and position. Malformed lines stay
         malformed unless `parse_lines` turns RAW into source columns, and into CORRUPT where it cannot. It
         must keep the other columns."""
         table = self._table(pipeline)
-        chosen = None if table is None else _chosen(table, batch_id, None)
+        chosen = None if table is None or not attempts else table.filter(_condition(attempts))
         with _refusal(f"cannot read the quarantine of {pipeline}"):
             first = None if chosen is None else chosen.select("record_type").first()
         if chosen is None or first is None:
             raise CheckError(
-                f"{pipeline}: batch {batch_id} has no rows in the quarantine",
+                f"{pipeline}: the rows to be replayed are no longer in the quarantine",
                 hint="`tallymark quarantine list` shows the batches that have some",
             )
         record = t.StructType.fromJson(json.loads(first["record_type"]))
@@ -124,38 +136,45 @@ class Quarantine:
         columns = tuple(Column(field.name, field.dataType.simpleString()) for field in record.fields)
         return Replay(_replayed(chosen, record, parse_lines), columns)
 
-    def remove(self, pipeline: str, batch_id: str, ids: Collection[str] | None = None) -> int:
-        """Called after a replay is committed, and to drop rows for good. Returns the number of rows."""
-        if self._table(pipeline) is None:
+    def remove(self, pipeline: str, attempts: Collection[Attempt], ids: Collection[str] | None = None) -> int:
+        """For good. Returns the number of rows."""
+        if not attempts or (ids is not None and not ids):
             return 0
-        condition = f"batch_id = {literal(batch_id)}"
-        if ids is not None:
-            if not ids:
-                return 0
-            condition += f" AND id IN ({', '.join(map(literal, sorted(ids)))})"
-        path = quoted(self._path(pipeline))
-        with _refusal(f"cannot remove rows from the quarantine of {pipeline}"):
-            done = self._spark.sql(f"DELETE FROM delta.{path} WHERE {condition}").collect()
-        return int(done[0]["num_affected_rows"])
-
-    def _path(self, pipeline: str) -> str:
-        return f"{self._root}/{pipeline}"
+        removed = 0
+        for root, table in self._tables(pipeline):
+            path = quoted(f"{root}/{pipeline}")
+            with_fence = "fence" in table.columns
+            condition = _condition(attempts, ids, with_fence=with_fence)
+            with _refusal(f"cannot remove rows from the quarantine of {pipeline}"):
+                done = self._spark.sql(f"DELETE FROM delta.{path} WHERE {condition}").collect()
+            removed += int(done[0]["num_affected_rows"])
+        return removed
 
     def _table(self, pipeline: str) -> DataFrame | None:
-        with _refusal(f"cannot open the quarantine of {pipeline}"):
-            try:
-                table = self._spark.read.format("delta").load(self._path(pipeline))
-                table.schema  # noqa: B018  Spark Connect opens the table only now
-            except AnalysisException as error:
-                if error.getCondition() in _ABSENT:
-                    return None
-                raise
-        return table
+        """Of all roots."""
+        whole: DataFrame | None = None
+        for _, table in self._tables(pipeline):
+            fence = F.col("fence") if "fence" in table.columns else F.lit(None).cast("bigint")
+            found = table.withColumn("fence", fence)
+            whole = found if whole is None else whole.unionByName(found)
+        return whole
 
-    def _folders(self) -> list[str]:
+    def _tables(self, pipeline: str) -> Iterator[tuple[str, DataFrame]]:
+        for root in self._roots:
+            with _refusal(f"cannot open the quarantine of {pipeline}"):
+                try:
+                    table = self._spark.read.format("delta").load(f"{root}/{pipeline}")
+                    table.schema  # noqa: B018  Spark Connect opens the table only now
+                except AnalysisException as error:
+                    if error.getCondition() in _ABSENT:
+                        continue
+                    raise
+            yield root, table
+
+    def _folders(self, root: str) -> list[str]:
         """Lists with Spark's file systems, which know every URL."""
-        logs = re.sub(r"([\\\[\]{}*?,])", r"\\\1", self._root) + "/*/_delta_log/*.json"
-        with _refusal(f"cannot list {self._root}"):
+        logs = re.sub(r"([\\\[\]{}*?,])", r"\\\1", root) + "/*/_delta_log/*.json"
+        with _refusal(f"cannot list {root}"):
             try:
                 found = self._spark.read.format("binaryFile").load(logs)
                 folders = (
@@ -167,15 +186,16 @@ class Quarantine:
                 raise
         return sorted(row[0] for row in folders)
 
-    def _summaries(self, pipeline: str) -> list[QuarantineSummary]:
+    def summaries(self, pipeline: str, attempts: Collection[Attempt]) -> list[QuarantineSummary]:
         from tallymark.checks.quarantine_files import BadRowGroup, summaries_of
 
         table = self._table(pipeline)
-        if table is None:
+        if table is None or not attempts:
             return []
         counts = F.count("*").alias("rows"), F.min("quarantined_at").alias("at")
         with _refusal(f"cannot read the quarantine of {pipeline}"):
-            found = table.groupBy("batch_id", "file", "reason").agg(*counts).collect()
+            chosen = table.filter(_condition(attempts))
+            found = chosen.groupBy("batch_id", "file", "reason").agg(*counts).collect()
         groups = (
             BadRowGroup(row["batch_id"], row["file"], row["reason"], row["rows"], row["at"].astimezone(UTC))
             for row in found
@@ -183,7 +203,7 @@ class Quarantine:
         return summaries_of(pipeline, groups)
 
 
-def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
+def _quarantined(batch: Batch, fence: int, checked: Checked) -> DataFrame:
     file = F.coalesce(SOURCE_FILE, F.lit(""))
     first = F.get(PROBLEMS, F.lit(0))
     # A record that changes a key becomes two rows; their orders are even and odd.
@@ -192,6 +212,7 @@ def _quarantined(batch: Batch, checked: Checked) -> DataFrame:
         F.sha2(F.concat_ws("\n", F.lit(batch.id), file, F.col(POSITION), *part), 256).alias("id"),
         F.lit(batch.pipeline).alias("pipeline"),
         F.lit(batch.id).alias("batch_id"),
+        F.lit(fence).cast("bigint").alias("fence"),
         file.alias("file"),
         F.col(SOURCE_FILE_HASH).alias("file_hash"),
         F.col(FILE_ORDER).cast("bigint").alias("file_order"),
@@ -242,12 +263,29 @@ def _check_replayable(found: t.DataType, pipeline: str) -> None:
             _check_replayable(found.valueType, pipeline)
 
 
-def _chosen(table: DataFrame, batch_id: str | None, ids: Collection[str] | None) -> DataFrame:
-    if batch_id is not None:
-        table = table.filter(F.col("batch_id") == batch_id)
-    if ids is not None:
-        table = table.filter(F.col("id").isin(sorted(ids)))
-    return table
+def _condition(
+    attempts: Collection[Attempt], ids: Collection[str] | None = None, *, with_fence: bool = True
+) -> str:
+    """Batches by fence, so that many batches are one list. A table of an earlier version has no fences."""
+    by_fence: dict[int | None, list[str]] = {}
+    for attempt in sorted(attempts, key=lambda one: one.batch_id):
+        by_fence.setdefault(attempt.fence, []).append(attempt.batch_id)
+    if not with_fence:
+        by_fence = {None: by_fence.get(None, [])}
+    any_of = [
+        f"({f'fence <=> {_fence(fence)}' if with_fence else 'true'} AND {_in_list('batch_id', batch_ids)})"
+        for fence, batch_ids in by_fence.items()
+    ]
+    wanted = f"({' OR '.join(any_of)})"
+    return wanted if ids is None else f"{wanted} AND {_in_list('id', sorted(ids))}"
+
+
+def _fence(fence: int | None) -> str:
+    return "CAST(NULL AS bigint)" if fence is None else f"{fence}L"
+
+
+def _in_list(column: str, texts: Collection[str]) -> str:
+    return f"{column} IN ({', '.join(map(literal, texts))})" if texts else "false"
 
 
 @contextmanager

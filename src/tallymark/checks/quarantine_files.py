@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs, parquet
 
+from tallymark.model.batch import Attempt
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 
 TEXT, WHOLE = pa.string(), pa.int64()
@@ -32,6 +33,7 @@ COLUMNS = pa.schema(
         "id": TEXT,
         "pipeline": TEXT,
         "batch_id": TEXT,
+        "fence": WHOLE,
         "file": TEXT,
         "file_order": WHOLE,
         "row": WHOLE,
@@ -42,12 +44,14 @@ COLUMNS = pa.schema(
     }
 )
 OF_ROWS = ["id", "pipeline", "batch_id", "file", "row", "column", "reason", "raw", "quarantined_at"]
+OF_ATTEMPTS = ["batch_id", "fence"]
 OF_SUMMARIES = ["batch_id", "file", "reason", "quarantined_at"]
 ORDER = ["quarantined_at", "batch_id", "file_order", "row"]
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _UNPUBLISHED_COMMITS = ("_staged_commits", "_commits")  # folders of commits that only a catalog can order
+_NO_FENCE = -(1 << 63)  # stands for null, which compares with nothing
 _PLAIN_READER = 1  # the version of the protocol that has no deletion vectors and no column mapping
 
 
@@ -67,11 +71,21 @@ class BadRowGroup:
 
 
 class QuarantineReader(Protocol):
-    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
-        """One per batch, of one pipeline or of all."""
+    """Reads the rows of the attempts that it is told: the ledger knows which of them count."""
+
+    def pipelines(self) -> list[str]:
+        """Those that have a table in the quarantine, empty or not."""
         ...
 
-    def rows(self, pipeline: str, batch_id: str | None = None, *, limit: int = 100) -> list[QuarantinedRow]:
+    def attempts(self, pipeline: str) -> set[Attempt]:
+        """Those that have rows, whether their batches were committed or not."""
+        ...
+
+    def summaries(self, pipeline: str, attempts: Collection[Attempt]) -> list[QuarantineSummary]:
+        """One per batch."""
+        ...
+
+    def rows(self, pipeline: str, attempts: Collection[Attempt], *, limit: int = 100) -> list[QuarantinedRow]:
         """The oldest rows first; those of a batch in the order in which it read them."""
         ...
 
@@ -79,20 +93,24 @@ class QuarantineReader(Protocol):
 class QuarantineFiles:
     """A `QuarantineReader` that reads files. Its methods raise NeedsSpark."""
 
-    def __init__(self, root: str) -> None:
-        self._root = _local_folder(root)
+    def __init__(self, *roots: str) -> None:
+        self._roots = tuple(_local_folder(root) for root in roots)
 
-    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
-        with _left_to_spark(self._root):
-            pipelines = self._pipelines() if pipeline is None else [pipeline]
-        return [summary for name in pipelines for summary in self._summaries(name)]
+    def attempts(self, pipeline: str) -> set[Attempt]:
+        with _left_to_spark(self._roots[0] / pipeline):
+            table = self._table(pipeline)
+            if table is None:
+                return set()
+            parts = map(pa.Table.from_batches, ([part] for part in table.to_batches(columns=OF_ATTEMPTS)))
+            found = (each for part in parts for each in part.group_by(OF_ATTEMPTS).aggregate([]).to_pylist())
+            return {Attempt(each["batch_id"], each["fence"]) for each in found}
 
-    def rows(self, pipeline: str, batch_id: str | None = None, *, limit: int = 100) -> list[QuarantinedRow]:
-        with _left_to_spark(self._root / pipeline):
+    def rows(self, pipeline: str, attempts: Collection[Attempt], *, limit: int = 100) -> list[QuarantinedRow]:
+        with _left_to_spark(self._roots[0] / pipeline):
             table = self._table(pipeline)
             if table is None:
                 return []
-            wanted = None if batch_id is None else pc.field("batch_id") == batch_id
+            wanted = _of(attempts)
             # The order is decided on narrow columns, so that only the chosen rows are in memory as a whole.
             order = table.to_table(columns=ORDER, filter=wanted)
             placed = order.set_column(ORDER.index("row"), "row", pc.fill_null(order["row"], 0))
@@ -100,32 +118,47 @@ class QuarantineFiles:
             found = table.take(chosen, columns=OF_ROWS, filter=wanted)
             return [QuarantinedRow(**row) for row in found.to_pylist()]
 
-    def _summaries(self, pipeline: str) -> list[QuarantineSummary]:
-        with _left_to_spark(self._root / pipeline):
+    def summaries(self, pipeline: str, attempts: Collection[Attempt]) -> list[QuarantineSummary]:
+        with _left_to_spark(self._roots[0] / pipeline):
             table = self._table(pipeline)
             if table is None:
                 return []
-            parts = map(pa.Table.from_batches, ([part] for part in table.to_batches(columns=OF_SUMMARIES)))
+            batches = table.to_batches(columns=OF_SUMMARIES, filter=_of(attempts))
+            parts = map(pa.Table.from_batches, ([part] for part in batches))
             return summaries_of(pipeline, (group for part in parts for group in _groups(part)))
 
-    def _pipelines(self) -> list[str]:
-        if not self._root.is_dir():
-            return []
-        return sorted(entry.name for entry in self._root.iterdir() if (entry / "_delta_log").is_dir())
+    def pipelines(self) -> list[str]:
+        with _left_to_spark(self._roots[0]):
+            folders = [entry for root in self._roots if root.is_dir() for entry in root.iterdir()]
+            return sorted({folder.name for folder in folders if (folder / "_delta_log").is_dir()})
 
     def _table(self, pipeline: str) -> ds.Dataset | None:
-        folder = self._root / pipeline
-        files = _live_files(folder)
-        if files is None:
+        """Of all roots."""
+        files: list[str] = []
+        for folder in (root / pipeline for root in self._roots):
+            files += [str(folder / file) for file in _live_files(folder) or ()]
+        if not files:
             return None
         # Sessions that others start may write timestamps as INT96.
         options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return ds.dataset(
-            [str(folder / file) for file in files],
+            files,
             schema=COLUMNS,
             format=ds.ParquetFileFormat(read_options=options),
             filesystem=fs.LocalFileSystem(),
         )
+
+
+def _of(attempts: Collection[Attempt]) -> pc.Expression:
+    fence = pc.coalesce(pc.field("fence"), pc.scalar(pa.scalar(_NO_FENCE, WHOLE)))
+    by_fence: dict[int, list[str]] = {}
+    for attempt in attempts:
+        number = _NO_FENCE if attempt.fence is None else attempt.fence
+        by_fence.setdefault(number, []).append(attempt.batch_id)
+    wanted = pc.scalar(False)
+    for number, batch_ids in by_fence.items():
+        wanted = wanted | ((fence == number) & pc.field("batch_id").isin(batch_ids))
+    return wanted
 
 
 def summaries_of(pipeline: str, groups: Iterable[BadRowGroup]) -> list[QuarantineSummary]:

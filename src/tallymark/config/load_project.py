@@ -51,7 +51,7 @@ class LoadedProject:
     config: ProjectConfig
     pipelines: dict[str, Pipeline]  # sorted by name
     ledger_url: str  # with an absolute path: it must not matter where the command is run
-    quarantine_root: str  # an absolute path or a URL
+    quarantine_roots: tuple[str, ...]  # absolute paths or URLs: where bad rows are kept, then where they were
     origins: Mapping[KeyPath, Position] = field(default_factory=dict)  # of what tallymark.yaml says
     quality_tests: tuple[QualityTest, ...] = ()  # of all pipelines
 
@@ -105,7 +105,7 @@ def load_project(folder: Path, environment: Mapping[str, str] | None = None) -> 
             sorted((draft.pipeline.name, draft.pipeline) for draft in drafts if draft.pipeline is not None)
         ),
         ledger_url=_ledger_url(root, config.ledger),
-        quarantine_root=_quarantine_root(root, config),
+        quarantine_roots=_quarantine_roots(root, config),
         origins=document.positions,
         quality_tests=quality_tests,
     )
@@ -236,11 +236,11 @@ def _ledger_url(root: Path, url: str) -> str:
     return f"{_SQLITE}{_resolve(root, path)}{mark}{options}"
 
 
-def _quarantine_root(root: Path, project: ProjectConfig) -> str:
+def _quarantine_roots(root: Path, project: ProjectConfig) -> tuple[str, ...]:
     if project.quarantine_path is not None:
-        return _resolve(root, project.quarantine_path)
+        return (_resolve(root, project.quarantine_path),)
     found = registry.quarantine_root(project.destinations.values(), partial(_resolve, root))
-    return found or _resolve(root, ".tallymark/quarantine")
+    return (found or _resolve(root, ".tallymark/quarantine"),)
 
 
 def _resolve(root: Path, path: str) -> str:

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -38,7 +38,7 @@ from tallymark.flow.job import Job
 from tallymark.flow.lease import HeldLease, held_lease
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger
-from tallymark.model.batch import Batch, BatchContents, Files, QueryResult, SourceFile
+from tallymark.model.batch import OTHER_FENCE, Batch, BatchContents, Files, QueryResult, SourceFile
 from tallymark.model.receipt import Applied, Counts, Receipt
 from tallymark.model.report import Failure, Step
 from tallymark.model.section import redact
@@ -76,11 +76,18 @@ class Claim:
         """Raises LeaseLost."""
         self._lease.ensure()
 
-    def settle(self, *, give_up: bool = True, markers: TableMarkers | None = None) -> None:
-        """Phases 2 and 3. `markers` are those of `hashes_to_settle`, where they are known already."""
+    def settle(
+        self,
+        *,
+        give_up: bool = True,
+        markers: TableMarkers | None = None,
+        also: Collection[str] | None = (),
+    ) -> TableMarkers:
+        """Phases 2 and 3. `markers` are those of `hashes_to_settle`, where they are known already. Returns
+        those that it asked for: of `also` too, or of all contents if that is None."""
         job, ledger = self._job, self._job.ledger
-        asked = hashes_to_settle(job)
-        markers = markers or job.target.markers(asked)
+        asked = hashes_to_settle(job) | set(also or ())
+        markers = markers or job.target.markers(None if also is None else asked)
         self._table_sequence = markers.last_sequence
         self._lease.raise_fence(markers.last_fence)
         last = ledger.last_receipt(job.table_key)
@@ -90,8 +97,9 @@ class Claim:
         self._undo_above(markers.held_sequence)
         if self.undone:  # a restored table can also hold an older load of the same contents
             undone = {content_hash for batch in self.undone for content_hash in batch.content_hashes}
-            markers = job.target.markers(asked | undone)
+            markers = job.target.markers(None if also is None else asked | undone)
         self._adopt(markers)
+        return markers
 
     def _undo_above(self, sequence: int) -> None:
         job = self._job
@@ -142,7 +150,7 @@ class Claim:
                 as_of=applied.marker.as_of,
             )
             receipt = receipt_from_marker(job, applied)
-            job.ledger.adopt(job.task.pipeline, job.table_key, batch, receipt)
+            job.ledger.adopt(job.task.pipeline, job.table_key, batch, receipt, applied.marker.fence)
             self.recovered.append(receipt)
 
     def next_retry(self) -> Batch | None:
@@ -204,7 +212,9 @@ class Claim:
 
     def _record(self, batch: Batch, applied: Applied) -> None:
         receipt = receipt_from_marker(self._job, applied)
-        self.commit(batch, receipt)
+        is_own = applied.marker.batch_id == batch.id
+        fence = applied.marker.fence if is_own else OTHER_FENCE
+        self._job.ledger.commit_batch(self._lease.lease, batch.id, receipt, fence)
         self.recovered.append(receipt)
 
     def _record_unmarked(self, batch: Batch, load: UnmarkedLoad) -> None:

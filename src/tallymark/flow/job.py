@@ -138,7 +138,8 @@ class Connections:
     table: str
     start_spark: Callable[[], SparkSession]
     open_destination: Callable[[Callable[[], SparkSession]], Destination]
-    quarantine_root: str
+    quarantine_roots: tuple[str, ...]  # where bad rows are written, then where earlier versions did
+    shares_files: Callable[[], bool] = lambda: True  # whether a local path is the same file for Spark
     locator: TableLocator | None = None  # without Spark; None if the destination itself needs none
     table_of: Callable[[str], tuple[NamedDestination, str]] | None = None  # of another pipeline
     _inputs: dict[str, Destination] = field(default_factory=dict, init=False)  # by name
@@ -161,7 +162,7 @@ class Connections:
     def quarantine(self) -> Quarantine:
         from tallymark.checks.quarantine import Quarantine
 
-        return Quarantine(self.spark, self.quarantine_root)
+        return Quarantine(self.spark, *self.quarantine_roots)
 
     @cached_property
     def table_key(self) -> str:
@@ -281,7 +282,8 @@ def pipeline_job(
         table=pipeline.table,
         start_spark=start_spark,
         open_destination=destination.open,
-        quarantine_root=project.quarantine_root,
+        quarantine_roots=project.quarantine_roots,
+        shares_files=sessions.share_files,
         locator=destination.locator(),
         table_of=lambda name: _table_of(project, name),
     )

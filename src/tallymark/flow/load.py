@@ -33,6 +33,7 @@ from tallymark.errors import (
     SourceError,
     TallymarkError,
 )
+from tallymark.flow.bad_rows import judge
 from tallymark.flow.job import Job
 from tallymark.flow.quality import check_gates, gate_warnings, refuse_failed
 from tallymark.flow.transform.query import transformed, watermark_after
@@ -132,7 +133,7 @@ def _load(
         refuse_failed(plan.table, quality)
         warnings += gate_warnings(plan.table, quality)
         job.stop_if_cancelled()
-        job.quarantine.write(batch, checked)
+        job.quarantine.write(batch, fence, checked)
         recheck(batch.files_read, job.task.root, lambda: job.spark)
         ensure_lease()
         job.tell(Step.APPLY, f"writing {counts.changes} changes")
@@ -243,7 +244,8 @@ def read_batch(job: Job, batch: Batch, inputs: ExitStack) -> SourceFrame:
             rules = () if job.task.envelope else job.task.rules
             return _unwrapped(job, read_files(job.spark, job.task.files, rules, files, job.task.root))
         case QuarantinedRows(batch_id=batch_id):
-            replay = job.quarantine.replay_frame(job.task.pipeline, batch_id)
+            judged = judge(job.ledger, batch.pipeline, job.quarantine.attempts(batch.pipeline))
+            replay = job.quarantine.replay_frame(batch.pipeline, judged.of_batch(batch_id))
             return SourceFrame(replay.frame, replay.columns, ())
         case FrameRows() as content:
             if job.frame is None:

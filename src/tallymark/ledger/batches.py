@@ -84,14 +84,14 @@ def retry(tx: Tx, lease: Lease, batch_id: str, run_id: str) -> Batch:
     return _batch(tx, _get(tx, lease.table_key, batch_id))
 
 
-def commit(tx: Tx, lease: Lease, batch_id: str, receipt: Receipt) -> None:
+def commit(tx: Tx, lease: Lease, batch_id: str, receipt: Receipt, fence: int | None) -> None:
     _hold(tx, lease)
     row = _get(tx, lease.table_key, batch_id)
     if row.state == BatchState.COMMITTED:
         return
     if row.state != BatchState.PROCESSING:
         raise _wrong_state(row, "committed")
-    _commit(tx, batch_id, receipt, finished_at=tx.now)
+    _commit(tx, batch_id, receipt, finished_at=tx.now, fence=row.fence if fence is None else fence)
 
 
 def fail(tx: Tx, lease: Lease, batch_id: str, error: Failure, blamed: Collection[str] | None) -> None:
@@ -135,7 +135,7 @@ def undo(tx: Tx, lease: Lease, above_sequence: int, error: Failure) -> list[Batc
     return [_batch(tx, row) for row in rows]
 
 
-def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
+def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt, fence: int | None) -> None:
     """1. The batch is COMMITTED, whatever the ledger said about it. 2. Its contents are registered.
     3. The record that holds each content is COMMITTED by this batch, unless it belongs to another one."""
     tx.lock_tables(table_key)
@@ -143,7 +143,7 @@ def adopt(tx: Tx, pipeline: str, table_key: str, batch: Batch, receipt: Receipt)
     if row is None:
         _insert(tx, batch, created_at=batch.as_of)
     if row is None or row.state != BatchState.COMMITTED:
-        _commit(tx, batch.id, receipt, finished_at=receipt.committed_at)
+        _commit(tx, batch.id, receipt, finished_at=receipt.committed_at, fence=fence)
     records.register(tx, pipeline, table_key, batch.members)
     waiting = records.waiting_for(tx, table_key, batch.content_hashes)
     linked = {m.id for m in _members(tx, batch.id)}
@@ -230,12 +230,13 @@ def _link(tx: Tx, batch_id: str, ids: Sequence[int], *, start: int = 0) -> None:
         tx.execute(batch_members.insert(), rows)
 
 
-def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime) -> None:
+def _commit(tx: Tx, batch_id: str, receipt: Receipt, *, finished_at: datetime, fence: int | None) -> None:
     _set_batch(
         tx,
         batch_id,
         state=BatchState.COMMITTED,
         finished_at=finished_at,
+        fence=fence,
         strategy=receipt.strategy,
         receipt={**receipt.as_dict(), "facts": receipt.facts},
         error_code=None,  # of a failure that the marker disproved

@@ -26,6 +26,7 @@ from tallymark.model.batch import (
     BatchContents,
     BatchState,
     Content,
+    Fate,
     FileStat,
     QueryResult,
     SourceFile,
@@ -258,8 +259,9 @@ class Ledger:
         """The same batch, with its attempts counted one up."""
         return self._database.write(lambda tx: batches.retry(tx, lease, batch_id, run_id))
 
-    def commit_batch(self, lease: Lease, batch_id: str, receipt: Receipt) -> None:
-        self._database.write(lambda tx: batches.commit(tx, lease, batch_id, receipt))
+    def commit_batch(self, lease: Lease, batch_id: str, receipt: Receipt, fence: int | None = None) -> None:
+        """`fence` is that of the attempt that committed, if it was not the last one."""
+        self._database.write(lambda tx: batches.commit(tx, lease, batch_id, receipt, fence))
 
     def fail_batch(
         self, lease: Lease, batch_id: str, error: Failure, *, blamed: Collection[str] | None = None
@@ -273,9 +275,11 @@ class Ledger:
         them by sequence."""
         return self._database.write(lambda tx: batches.undo(tx, lease, above_sequence, error))
 
-    def adopt(self, pipeline: str, table_key: str, batch: Batch, receipt: Receipt) -> None:
+    def adopt(
+        self, pipeline: str, table_key: str, batch: Batch, receipt: Receipt, fence: int | None = None
+    ) -> None:
         """Records what a marker proves: the batch, and those of its contents that are given."""
-        self._database.write(lambda tx: batches.adopt(tx, pipeline, table_key, batch, receipt))
+        self._database.write(lambda tx: batches.adopt(tx, pipeline, table_key, batch, receipt, fence))
 
     # Reading
 
@@ -289,6 +293,10 @@ class Ledger:
     def committed_batches(self, table_key: str) -> list[BatchRecord]:
         """By sequence."""
         return self._database.read(lambda tx: reading.committed_batches(tx, table_key))
+
+    def fates(self, pipeline: str, batch_ids: Collection[str]) -> dict[str, Fate]:
+        """What became of these batches, by id; without those that the ledger does not know."""
+        return self._database.read(lambda tx: reading.fates(tx, pipeline, batch_ids))
 
     def last_receipt(self, table_key: str) -> Receipt | None:
         """Of the committed batch with the highest sequence."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from tallymark.ledger.batches import QUALITY
 from tallymark.ledger.contents import COLUMNS, content_of
-from tallymark.ledger.database import Row, Tx
+from tallymark.ledger.database import Row, Tx, chunks
 from tallymark.ledger.schema import HOLDS_CONTENT, ContentKind, batch_members, batches, contents
-from tallymark.model.batch import BatchState, FileState, QueryResult
+from tallymark.model.batch import BatchState, Fate, FileState, QueryResult, replay_name
 from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
@@ -63,6 +64,33 @@ def batches_of_run(tx: Tx, run_id: str) -> list[BatchRecord]:
 def committed_batches(tx: Tx, table_key: str) -> list[BatchRecord]:
     query = _records().where(batches.c.table_key == table_key, batches.c.state == BatchState.COMMITTED)
     return _batch_records(tx.execute(query.order_by(batches.c.sequence)))
+
+
+def fates(tx: Tx, pipeline: str, batch_ids: Collection[str]) -> dict[str, Fate]:
+    replays = _replays(tx, pipeline)
+    found: dict[str, Fate] = {}
+    for some in chunks(set(batch_ids)):
+        query = sa.select(batches.c.id, batches.c.state, batches.c.fence, batches.c.finished_at)
+        for row in tx.execute(query.where(batches.c.id.in_(some))):
+            replayed = replay_name(row.id) in replays
+            settled_at = replays[replay_name(row.id)] if replayed else row.finished_at
+            found[row.id] = Fate(BatchState(row.state), row.fence, replayed, settled_at)
+    return found
+
+
+def _replays(tx: Tx, pipeline: str) -> dict[str, datetime | None]:
+    """Name of the content of each committed replay → when it was committed."""
+    query = (
+        sa.select(contents.c.path, batches.c.finished_at)
+        .join(batch_members, batch_members.c.file_id == contents.c.id)
+        .join(batches, batches.c.id == batch_members.c.batch_id)
+        .where(
+            batches.c.pipeline == pipeline,
+            batches.c.state == BatchState.COMMITTED,
+            batches.c.kind == ContentKind.REPLAY,
+        )
+    )
+    return {row.path: row.finished_at for row in tx.execute(query)}
 
 
 def last_receipt(tx: Tx, table_key: str) -> Receipt | None:

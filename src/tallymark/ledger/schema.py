@@ -71,7 +71,7 @@ batches = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("as_of", UtcDateTime, nullable=False),
     sa.Column("run_id", sa.Text, sa.ForeignKey("tallymark_runs.id")),  # of the last attempt; null: adopted
-    sa.Column("fence", sa.BigInteger),  # of the last attempt; null: adopted
+    sa.Column("fence", sa.BigInteger),  # of the attempt that committed, else of the last; null: adopted
     sa.Column("created_at", UtcDateTime, nullable=False),
     sa.Column("finished_at", UtcDateTime),
     sa.Column("strategy", sa.Text),

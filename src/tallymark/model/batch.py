@@ -145,9 +145,20 @@ class QuarantinedRows:
     rows: int
     content_hash: str
 
+    @classmethod
+    def of(cls, pipeline: str, batch_id: str, rows: int) -> QuarantinedRows:
+        """A replay takes all that is left of a batch's rows, so a batch is replayed once, whatever part of it
+        was dropped before or after."""
+        return cls(batch_id, rows, code_hash("replay", pipeline, batch_id))
+
     @property
     def name(self) -> str:
-        return f"quarantine:{self.batch_id}"
+        return replay_name(self.batch_id)
+
+
+def replay_name(batch_id: str) -> str:
+    """The name of the content that a replay of the bad rows of this batch loads."""
+    return f"quarantine:{batch_id}"
 
 
 @dataclass(frozen=True)
@@ -199,6 +210,32 @@ class Batch:
                 return ()
             case _:
                 assert_never(self.contents)
+
+
+class Attempt(NamedTuple):
+    """One attempt at a batch: bad rows are kept under it. A late worker may still be at an earlier attempt of
+    the same batch, and reject other rows; only those of the attempt that committed count."""
+
+    batch_id: str
+    fence: int | None  # None: written by a version that kept one set of rows per batch
+
+
+OTHER_FENCE = -1  # of a batch whose contents another batch has applied: none of its attempts committed
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What the ledger knows of a batch that has bad rows."""
+
+    state: BatchState
+    fence: int | None  # of the attempt that committed; None: recorded by an earlier version
+    is_replayed: bool  # a replay of its bad rows is committed
+    settled_at: datetime | None  # when it, or its replay, got its state
+
+    def shows(self, attempt: Attempt) -> bool:
+        """Whether the bad rows of this attempt are visible and can be replayed."""
+        committed = self.state is BatchState.COMMITTED and not self.is_replayed
+        return committed and (None in (attempt.fence, self.fence) or attempt.fence == self.fence)
 
 
 def code_hash(*parts: object) -> str:

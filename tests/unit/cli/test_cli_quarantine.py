@@ -15,8 +15,13 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from tallymark.checks.quarantine import Quarantine
+from tallymark.config.load_project import load_project
+from tallymark.flow.bad_rows import BadRows
+from tallymark.ledger import open_ledger
+from tallymark.model.batch import Batch, Files
 from tallymark.model.documents import json_value
-from tallymark.model.report import Event, QuarantineSummary
+from tallymark.model.receipt import Counts, Receipt
+from tallymark.model.report import Event
 from tallymark.project import Project
 from tallymark.spark import Sessions
 
@@ -45,7 +50,16 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def without_spark(shop: Path, *words: str) -> Any:
+def remember(shop: Path, *batch_ids: str) -> None:
+    """Records these batches as committed, as recovery does."""
+    with open_ledger(f"sqlite:///{shop}/.tallymark/ledger.db") as ledger:
+        for number, batch_id in enumerate(batch_ids, 1):
+            batch = Batch(batch_id, "silver.orders", "lake:orders", Files(()), number, NOON)
+            receipt = Receipt(batch_id, "silver.orders", "orders", "upsert", Counts(), "1", number, NOON)
+            ledger.adopt("silver.orders", "lake:orders", batch, receipt)
+
+
+def without_spark(shop: Path, *words: str, told: str = "") -> Any:
     """The result of the command, in a process that must not import PySpark, let alone start Java."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, "--json", "--project", str(shop), "quarantine", *words],
@@ -53,15 +67,16 @@ def without_spark(shop: Path, *words: str) -> Any:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert done.stderr == b""
+    assert told in done.stderr.decode() and bool(told) == bool(done.stderr)
     return json.loads(done.stdout)["result"]
 
 
 def read_alike(shop: Path, spark: SparkSession, rows: int) -> None:
-    quarantine = Quarantine(spark, str(shop / "warehouse" / "_tallymark" / "quarantine"))
-    assert without_spark(shop, "list") == json_value(quarantine.summaries(None))
-    shown = without_spark(shop, "show", "silver.orders")
-    assert shown == json_value(quarantine.rows("silver.orders"))
+    with open_ledger(f"sqlite:///{shop}/.tallymark/ledger.db") as ledger:
+        by_spark = BadRows(ledger, Quarantine(spark, *load_project(shop).quarantine_roots))
+        assert without_spark(shop, "list") == json_value(by_spark.summaries(None))
+        shown = without_spark(shop, "show", "silver.orders")
+        assert shown == json_value(by_spark.rows("silver.orders"))
     assert len(shown) == rows
 
 
@@ -80,6 +95,8 @@ def test_list_and_show_start_no_spark(shop: Path) -> None:
         {"add": {"path": "part%20one.parquet", "partitionValues": {}, "size": 1, "dataChange": True}},
     ]
     (folder / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    assert without_spark(shop, "list", told="does not know") == []
+    remember(shop, "batch_id 1", "batch_id 2")
     assert [row["row"] for row in without_spark(shop, "show", "silver.orders")] == [1, 2]
     assert without_spark(shop, "list")[0] == {
         "pipeline": "silver.orders",
@@ -113,7 +130,7 @@ def test_spark_and_files_agree_through_replays_and_drops(shop: Path, spark: Spar
 class OnlySpark:
     """Stands for a quarantine that Spark reads."""
 
-    def summaries(self, pipeline: str | None) -> list[QuarantineSummary]:
+    def pipelines(self) -> list[str]:
         return []
 
 

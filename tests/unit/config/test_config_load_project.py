@@ -86,7 +86,7 @@ def test_an_empty_project_file_is_valid(folder: Folder, text: str) -> None:
     assert project.name == "shop"
     assert project.pipelines == {}
     assert project.ledger_url == f"sqlite:///{folder.root}/.tallymark/ledger.db"
-    assert project.quarantine_root == f"{folder.root}/warehouse/_tallymark/quarantine"
+    assert project.quarantine_roots[0] == f"{folder.root}/warehouse/_tallymark/quarantine"
 
 
 def test_pipelines_are_sorted_and_take_their_names_from_folders(folder: Folder) -> None:
@@ -147,7 +147,7 @@ def test_ledger_url(folder: Folder, written: str, loaded: str) -> None:
 )
 def test_quarantine_root(folder: Folder, written: str, loaded: str) -> None:
     folder.write({"tallymark.yaml": written})
-    assert folder.load().quarantine_root == loaded.format(root=folder.root)
+    assert folder.load().quarantine_roots[0] == loaded.format(root=folder.root)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tallymark.errors import ConfigError
+from tallymark.errors import ConfigError, DestinationError
 from tallymark.flow import load as load_module
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.report import Outcome, PipelineReport
@@ -102,6 +102,36 @@ def test_bad_rows_are_kept_with_their_place(shop: DatabaseShop) -> None:
         assert places == [(2, "order_id", "1.csv"), (4, "", "1.csv")]
         dropped = project.quarantine_drop("silver.orders", bad[0].batch_id)
         assert (dropped, project.quarantine_list()) == (2, [])
+
+
+def test_bad_rows_of_a_batch_that_failed_are_not_replayed(
+    shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is batched again, with another one, so its bad rows are found again."""
+    events = EVENTS + "columns: [{name: at, type: date, format: FORMAT}]\nquarantine: {max_fraction: 1.0}\n"
+    shop.pipeline("silver.orders", events.replace("FORMAT", "yyyy-MM-dd"))
+    shop.drop("events/1.csv", "id,at\n1,2026-11-01\n2,01/11/2026\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "tallymark.flow.load.recheck", lambda *_: _raise(DestinationError("the disk is full"))
+        )
+        assert "the disk is full" in failure(shop.run())
+    with shop.open() as project:
+        assert not project.quarantine_list() and not project.quarantine_show("silver.orders")
+    shop.drop("events/2.csv", "id,at\n3,2026-11-01\n")
+    assert shop.load().counts.rejected == 1
+    with shop.open() as project:
+        assert [summary.rows for summary in project.quarantine_list()] == [1]
+    shop.pipeline("silver.orders", events.replace("FORMAT", "dd/MM/yyyy"))
+    with shop.open() as project:
+        for replays in (1, 0):
+            assert len(project.quarantine_replay("silver.orders").receipts) == replays
+            assert project.quarantine_list() == []
+    assert shop.rows("silver.orders", "id") == [("1",), ("2",), ("3",)]
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def test_a_replay_is_exactly_once(shop: DatabaseShop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def job(tmp_path: Path, ledger: Ledger) -> Job:
         SourceConfig(files="landing/*/*.csv"),
         root=tmp_path,
     )
-    connections = Connections("orders", no_spark, lambda spark: no_spark(), "", locator=NoPlace())
+    connections = Connections("orders", no_spark, lambda spark: no_spark(), (), locator=NoPlace())
     run_id = ledger.start_run("shop", "run", host="", pid=1)
     return Job(task, ledger, connections, RunContext(run_id, "test", lambda: MOMENT, lambda event: None))
 
