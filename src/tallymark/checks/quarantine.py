@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC
+from pathlib import Path
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -27,9 +28,12 @@ from tallymark.checks.split import Checked
 from tallymark.errors import CheckError, DestinationError, Unsupported
 from tallymark.model.batch import Attempt, Batch
 from tallymark.model.plan import FILE_ORDER, ROW_BLOCK, ROW_ORDER
+from tallymark.model.private_files import made_private
 from tallymark.model.report import QuarantinedRow, QuarantineSummary
 from tallymark.model.table import SOURCE_FILE, SOURCE_FILE_HASH, Column
 from tallymark.model.types import literal, quoted
+from tallymark.spark.launch_settings import is_local
+from tallymark.spark.sessions import shares_files
 
 LINE = "line"  # `raw` is the text of a malformed record
 RECORD = "record"  # `raw` holds the source columns as JSON
@@ -73,7 +77,13 @@ class Quarantine:
         path = f"{self._roots[0]}/{batch.pipeline}"
         with _refusal(f"cannot write the bad rows of batch {batch.id} to {path}"):
             rows = _quarantined(batch, fence, checked).repartition(files)
-            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+            with made_private(Path(path)) if self._is_embedded(path) else nullcontext():
+                rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+
+    def _is_embedded(self, path: str) -> bool:
+        """On a cluster, those who write the files may be other users."""
+        local = ":/" not in path and shares_files(self._spark)
+        return local and is_local(self._spark.conf.get("spark.master", "") or "")
 
     def pipelines(self) -> list[str]:
         """Those that have a table in the quarantine, empty or not."""

@@ -31,6 +31,7 @@ from tallymark.cli.arguments import (
 )
 from tallymark.cli.screen import Answer
 from tallymark.errors import ConfigError
+from tallymark.model.private_files import open_private, private_folder
 from tallymark.model.report import QuarantinedRow
 
 if TYPE_CHECKING:
@@ -280,10 +281,15 @@ def drop_quarantine(
 EXPORT_ENDINGS = (".csv", ".ndjson", ".jsonl")
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str, *, private: bool = False) -> Path:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
+        if private:
+            private_folder(path.parent)
+            with open_private(path, "w") as file:
+                file.write(text)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror or error}", hint="choose a path that you can write to"
@@ -302,7 +308,8 @@ def check_export(path: Path) -> None:
 
 
 def export_rows(path: Path, rows: Sequence[QuarantinedRow]) -> Path:
-    return write_text(path, _as_csv(rows) if path.suffix == ".csv" else _as_ndjson(rows))
+    text = _as_csv(rows) if path.suffix == ".csv" else _as_ndjson(rows)
+    return write_text(path, text, private=True)
 
 
 def _as_csv(rows: Sequence[QuarantinedRow]) -> str:

@@ -73,6 +73,7 @@ def _answer(failure: Failure, exit_code: int) -> Answer:
 
 
 def _write_crash_log(error: Exception, argv: Sequence[str], project: Path, version: str) -> Path | None:
+    from tallymark.model.private_files import open_private, private_folder
     from tallymark.model.section import redact
 
     now = datetime.now(UTC)
@@ -88,9 +89,9 @@ def _write_crash_log(error: Exception, argv: Sequence[str], project: Path, versi
     for folder in [*folders, Path(tempfile.gettempdir())]:
         path = folder / f"tallymark-crash-{now:%Y%m%dT%H%M%S%f}.log"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             # "x" never follows a link that another user put into a shared temporary folder
-            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+            with open_private(path, "x", errors="backslashreplace") as file:
                 file.write(redact(text))
         except OSError:
             continue

@@ -38,10 +38,12 @@ from tallymark.destinations import registry
 from tallymark.errors import ConfigError
 from tallymark.model.report import EffectiveSetting, SettingOrigin
 from tallymark.model.section import redact
-from tallymark.spark.launch_settings import SparkNeeds
+from tallymark.spark.launch_settings import SparkNeeds, is_local
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+:/")
 _SQLITE = "sqlite:///"
+_AMONG_TABLES = "/_tallymark/quarantine"
+_HAS_FOLDER = re.compile(r"^/|^[^:]+:/(?:/[^/]*/)?[^/]+")  # not only a bucket
 
 
 @dataclass(frozen=True)
@@ -237,10 +239,19 @@ def _ledger_url(root: Path, url: str) -> str:
 
 
 def _quarantine_roots(root: Path, project: ProjectConfig) -> tuple[str, ...]:
+    """By default in the project's own folder, not among the tables: who may read a table must not see its bad
+    rows. Executors of a cluster may not reach that folder, so there it is beside the tables. Earlier versions
+    kept bad rows inside the tables' root, where they are still read."""
     if project.quarantine_path is not None:
         return (_resolve(root, project.quarantine_path),)
-    found = registry.quarantine_root(project.destinations.values(), partial(_resolve, root))
-    return (found or _resolve(root, ".tallymark/quarantine"),)
+    own = _resolve(root, ".tallymark/quarantine")
+    earlier = registry.quarantine_root(project.destinations.values(), partial(_resolve, root))
+    if earlier is None:
+        return (own,)
+    tables = earlier.removesuffix(_AMONG_TABLES)
+    is_here = is_local(project.spark.master) and not _URL.match(tables)
+    beside = f"{tables}_quarantine" if _HAS_FOLDER.search(tables) else earlier
+    return tuple(dict.fromkeys((own if is_here else beside, earlier)))
 
 
 def _resolve(root: Path, path: str) -> str:

@@ -71,8 +71,8 @@ class ProjectConfig(Section):
     quarantine_path: str | None = Field(
         None,
         min_length=1,
-        description="Where bad rows are kept; default: _tallymark/quarantine "
-        f"in the first {registry.QUARANTINE.title} path, else .tallymark/quarantine",
+        description="Where bad rows are kept, a folder or URL; default: .tallymark/quarantine; with a "
+        f"cluster or a store, beside the first {registry.QUARANTINE.title} path: `<path>_quarantine`",
     )
     parallel: int = Field(2, ge=1, le=64, description="How many pipelines run at the same time")
 

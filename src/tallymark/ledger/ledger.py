@@ -31,6 +31,7 @@ from tallymark.model.batch import (
     QueryResult,
     SourceFile,
 )
+from tallymark.model.private_files import make_private_file, private_folder
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, Failure, Outcome, RunRecord, RunState
 
@@ -97,7 +98,8 @@ def reading_ledger(url: str, opened: Ledger | None) -> Iterator[Ledger]:
 def _make_folder(address: Address) -> None:
     folder = address.file.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
+        make_private_file(address.file)  # SQLite gives the files beside it the same mode
     except OSError as error:
         raise LedgerError(
             f"the folder of the ledger, {folder}, cannot be made: {error.strerror}",

@@ -20,6 +20,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tallymark.errors import RuntimeUnavailable
+from tallymark.model.private_files import make_private_file, private_folder
 from tallymark.spark import jars
 from tallymark.spark.failures import explain
 from tallymark.spark.java import ClassArchive, Java, find_java
@@ -244,9 +245,10 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
 @contextmanager
 def _log_file(path: Path) -> Iterator[IO[bytes]]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
         if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
             path.replace(path.with_suffix(".log.1"))
+        make_private_file(path)
         log = path.open("ab")
     except OSError as problem:
         raise RuntimeUnavailable(

@@ -86,7 +86,8 @@ def test_an_empty_project_file_is_valid(folder: Folder, text: str) -> None:
     assert project.name == "shop"
     assert project.pipelines == {}
     assert project.ledger_url == f"sqlite:///{folder.root}/.tallymark/ledger.db"
-    assert project.quarantine_roots[0] == f"{folder.root}/warehouse/_tallymark/quarantine"
+    earlier = f"{folder.root}/warehouse/_tallymark/quarantine"
+    assert project.quarantine_roots == (f"{folder.root}/.tallymark/quarantine", earlier)
 
 
 def test_pipelines_are_sorted_and_take_their_names_from_folders(folder: Folder) -> None:
@@ -141,7 +142,10 @@ def test_ledger_url(folder: Folder, written: str, loaded: str) -> None:
     [
         ("quarantine_path: bad", "{root}/bad"),
         ("quarantine_path: s3a://b/bad", "s3a://b/bad"),
-        ("destinations: {lake: {path: s3a://b/lake/}}", "s3a://b/lake/_tallymark/quarantine"),
+        ("destinations: {lake: {path: s3a://b/lake/}}", "s3a://b/lake_quarantine"),
+        ("destinations: {lake: {path: 's3a://b'}}", "s3a://b/_tallymark/quarantine"),
+        ("destinations: {lake: {path: 'dbfs:/mnt'}}", "dbfs:/mnt_quarantine"),
+        ("spark: {master: 'spark://host:7077'}", "{root}/warehouse_quarantine"),
         ("destinations: {lake: {catalog: spark_catalog}}", "{root}/.tallymark/quarantine"),
     ],
 )

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from tallymark.destinations.durable import sync_file, sync_folder, sync_new_folder
 from tallymark.errors import DestinationError
+from tallymark.model.private_files import folder_of_a_table, open_as_table
 
 MOST_FILES = 32
 LARGE_BYTES = 64 << 20  # rewriting such a file costs more than opening it
@@ -69,7 +70,7 @@ class FactFiles:
 
     def unfinished(self) -> Path:
         """A name that readers ignore."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        folder_of_a_table(self.folder)
         return self.folder / f".{uuid4().hex}"
 
     def too_many(self) -> list[Path]:
@@ -111,6 +112,7 @@ class FactFiles:
         unfinished = self.unfinished()
         try:
             yield unfinished
+            open_as_table(unfinished)
             sync_file(unfinished)
             finished = self.folder / f"{unfinished.name[1:]}.parquet"
             unfinished.replace(finished)

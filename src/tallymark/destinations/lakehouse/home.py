@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 
 from tallymark.destinations.durable import sync_files
 from tallymark.errors import DestinationError, NotATable
+from tallymark.model.private_files import folder_of_a_table, open_as_table
 from tallymark.spark.failures import reason
 from tallymark.spark.frames import literal_path, local_frame
 
@@ -71,8 +72,9 @@ def stored_delta(spark: SparkSession, folder: Folder) -> DataFrame | None:
 def note_first_load(spark: SparkSession, home: Folder, batch_id: str) -> None:
     note = home.own(_BEGUN)
     if note.local is not None:
-        note.local.parent.mkdir(parents=True, exist_ok=True)
+        folder_of_a_table(note.local.parent)
         note.local.write_text(f"{batch_id}\n", encoding="utf-8")
+        open_as_table(note.local)
         sync_files([note.local])
     else:
         text = local_frame(spark, [(batch_id,)], "value string")
