@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -134,6 +134,7 @@ def build_plan(
         may_change_types=rebuild or settings.strategy is Strategy.FULL_REFRESH,
     )
     given = _given(settings, incoming, written.columns)
+    settings = _as_spelled(settings, [*given, *written.columns])
     compared_with = None if rebuild else current
     shape, reason = _shape(settings, given, written.columns, compared_with, as_of)
     hints = _hints(settings, given, written.columns, compared_with) if isinstance(shape, Merge) else Hints()
@@ -262,6 +263,41 @@ def _given(
         elif column.name.casefold() in named:
             given.append(column)
     return tuple(given)
+
+
+def _as_spelled(settings: MergeSettings, columns: Sequence[Column]) -> MergeSettings:
+    """Names of columns as the table, or else the batch, spells them: in some databases a quoted name of
+    another case is another column."""
+
+    def spelled(name: str) -> str:
+        found = find_column(columns, name)
+        return name if found is None else found.name
+
+    def each(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(spelled, names))
+
+    def optional(name: str | None) -> str | None:
+        return None if name is None else spelled(name)
+
+    scd2, cdc = settings.scd2, settings.cdc
+    return replace(
+        settings,
+        unique_key=each(settings.unique_key),
+        watermark_column=optional(settings.watermark_column),
+        partition_column=optional(settings.partition_column),
+        dedup_order_by=each(settings.dedup_order_by),
+        compare_columns=each(settings.compare_columns),
+        scd2=replace(
+            scd2,
+            valid_from=spelled(scd2.valid_from),
+            valid_to=spelled(scd2.valid_to),
+            current_flag=optional(scd2.current_flag),
+            effective_from=optional(scd2.effective_from),
+        ),
+        cdc=None
+        if cdc is None
+        else replace(cdc, operation_column=spelled(cdc.operation_column), sequence_by=each(cdc.sequence_by)),
+    )
 
 
 def _is_cdc(settings: MergeSettings) -> bool:

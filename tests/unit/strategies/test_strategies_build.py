@@ -89,3 +89,48 @@ def test_a_column_that_the_batch_lacks_is_named_with_a_suggestion() -> None:
     with pytest.raises(PlanError, match="unique_key: the batch has no column naem") as refused:
         plan(MergeSettings(Strategy.UPSERT, ("naem",)))
     assert refused.value.hint == "did you mean name?"
+
+
+EVERY_NAME = MergeSettings(
+    Strategy.UPSERT,
+    ("Id",),
+    watermark_column="Changed_At",
+    partition_column="Name",
+    dedup_order_by=("Changed_At",),
+    compare_columns=("Name",),
+    scd2=Scd2Settings("Valid_From", "Valid_To", "Is_Current", "Changed_At"),
+    cdc=CdcSettings("Op", ("Changed_At",)),
+)
+
+
+@pytest.mark.parametrize(("strategy", "history"), [*((one, False) for one in Strategy), (Strategy.CDC, True)])
+@pytest.mark.parametrize("exists", [False, True])
+def test_names_in_settings_match_whatever_their_case(strategy: Strategy, history: bool, exists: bool) -> None:
+    """The queries name columns as the table does, or else the batch: a quoted "id" is not "ID" in PostgreSQL."""
+    assert EVERY_NAME.cdc is not None
+    declared = replace(EVERY_NAME, strategy=strategy, cdc=replace(EVERY_NAME.cdc, history=history))
+    spelled = MergeSettings(
+        strategy,
+        ("ID",),
+        watermark_column="CHANGED_AT",
+        partition_column="NAME",
+        dedup_order_by=("CHANGED_AT",),
+        compare_columns=("NAME",),
+        scd2=Scd2Settings("VALID_FROM", "VALID_TO", "IS_CURRENT", "CHANGED_AT"),
+        cdc=CdcSettings("OP", ("CHANGED_AT",), history=history),
+    )
+    upper = [Column(column.name.upper(), column.type) for column in COLUMNS]
+    own = [("VALID_FROM", "timestamp"), ("VALID_TO", "timestamp"), ("IS_CURRENT", "boolean")]
+    table = TableShape((*upper, *(Column(*column) for column in own)), "7") if exists else None
+    as_of = datetime(2026, 11, 1, tzinfo=UTC)
+    expected = build_plan("t", spelled, upper, table, as_of=as_of)
+    incoming = COLUMNS if exists else upper  # a batch may spell them as it likes, if there is a table
+    found = build_plan("t", declared, incoming, table, as_of=as_of)
+    own_names = {name for name, _ in own}
+    assert _without(found, own_names) == _without(expected, own_names) if not exists else found == expected
+
+
+def _without(plan: Plan, own: set[str]) -> object:
+    """A table that the load creates spells the columns of a history as the settings do."""
+    columns = [column for column in plan.columns if column.name.upper() not in own]
+    return columns, plan.given, plan.settings.unique_key, plan.settings.cdc, plan.hints

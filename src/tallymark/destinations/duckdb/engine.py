@@ -33,7 +33,7 @@ from tallymark.destinations.warehouse.engine import (
     refuse_bad_path,
     view_entry,
 )
-from tallymark.destinations.warehouse.transfer import spark_value
+from tallymark.destinations.warehouse.transfer import arrow_values, spark_value
 from tallymark.errors import (
     CommitUnknown,
     DestinationError,
@@ -175,25 +175,21 @@ class DuckDbSession:
         return int(result[0][0]) if result and isinstance(result[0][0], int) else -1
 
     def fetch(self, sql: str) -> list[Row]:
-        import duckdb
-
-        try:
-            return self.connection.execute(sql).fetchall()
-        except duckdb.Error as error:
-            raise self.engine.refusal(error) from error
+        return self.fetch_named(sql)[1]
 
     def fetch_values(self, sql: str, spark_types: Sequence[str]) -> list[Row]:
         return self.fetch_named(sql)[1]
 
     def fetch_named(self, sql: str) -> tuple[list[str], list[Row]]:
-        """Through Arrow: the driver needs another package for timestamps with time zone."""
+        """All queries go through Arrow: for timestamps with time zone as Python objects, the driver needs
+        another package."""
         import duckdb
 
         try:
             table = self.connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise self.engine.refusal(error) from error
-        columns = [[spark_value(value) for value in column.to_pylist()] for column in table.columns]
+        columns = [[spark_value(value) for value in arrow_values(column)] for column in table.columns]
         return table.column_names, list(zip(*columns, strict=True))
 
     def describe(self, name: TableName) -> CatalogEntry | None:

@@ -19,7 +19,7 @@ from tallymark.destinations.declaration import Capabilities
 from tallymark.destinations.postgres import CAPABILITIES, DRIVER
 from tallymark.destinations.postgres.copy import copy_rows, exported
 from tallymark.destinations.postgres.errors import copy_refusal, refusal
-from tallymark.destinations.postgres.types import DIALECT, native_type, spark_type
+from tallymark.destinations.postgres.types import DIALECT, native_type, read_far_times_as_text, spark_type
 from tallymark.destinations.postgres.views import oid_of, replace_view, schema_of
 from tallymark.destinations.warehouse.engine import (
     CatalogEntry,
@@ -101,13 +101,15 @@ class PostgresEngine:
         except ModuleNotFoundError as error:
             raise DRIVER.missing() from error
         try:
-            return psycopg.connect(
+            connection = psycopg.connect(
                 re.sub(r"^postgresql\+psycopg:", "postgresql:", self.url), connect_timeout=15
             )
         except psycopg.Error as error:
             raise refusal(
                 error, self.database, self.busy_seconds
             ) from None  # the cause may contain the password
+        read_far_times_as_text(connection)
+        return connection
 
     def check(self) -> None:
         with self.session(writes=False) as session:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from tallymark.destinations.warehouse.engine import SqlDialect
+from tallymark.destinations.warehouse.engine import Row, SqlDialect
 from tallymark.errors import Unsupported
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import Primitive, is_nested, stored_type
+
+if TYPE_CHECKING:
+    import psycopg
 
 DIALECT = SqlDialect("postgres")
 
@@ -31,6 +35,29 @@ _SPARK = {native: spark for spark, native in _NATIVE.items() if spark not in ("v
     "json": JSON_TYPE,
     "numeric": "decimal(38,18)",  # of any size: values that do not fit are refused
 }
+
+
+def read_far_times_as_text(connection: psycopg.Connection[Row]) -> None:
+    """Python has no dates before the year 1 and after 9999, and none for infinity: the driver would refuse
+    the whole answer."""
+    from psycopg import DataError
+    from psycopg.types import datetime as of_driver
+
+    loaders = {
+        "date": of_driver.DateLoader,
+        "timestamp": of_driver.TimestampLoader,
+        "timestamptz": of_driver.TimestamptzLoader,
+    }
+    for name, loader in loaders.items():
+
+        class OrText(loader):  # type: ignore[misc, valid-type]  # made for each
+            def load(self, data: bytes | bytearray | memoryview) -> object:
+                try:
+                    return super().load(data)
+                except (DataError, OverflowError):
+                    return bytes(data).decode()
+
+        connection.adapters.register_loader(name, OrText)
 
 
 def native_type(spark_type: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
@@ -22,6 +22,9 @@ from tallymark.destinations.warehouse.transfer import (
 from tallymark.errors import RowsRefused
 from tallymark.model.table import JSON_TYPE
 from tallymark.model.types import stored_type
+
+_YEAR_ZERO = "0000-"  # Python's calendar begins with the year 1, Spark's and Arrow's do not
+_DAYS_OF_400_YEARS = 146_097
 
 
 def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
@@ -46,9 +49,9 @@ def stored(array: pa.Array, column: NativeColumn) -> Sequence[object]:
 def _refuse_far_years(texts: Sequence[str | None], column: str) -> None:
     """Texts sort like the times only if every year has four digits."""
     for text in texts:
-        if text is not None and text[4:5] != "-":
+        if text is not None and (text[4:5] != "-" or text[0] == "-"):
             raise RowsRefused(
-                f"column {column}: {text} is after the year 9999, and SQLite could not sort it",
+                f"column {column}: {text} is not in the years 0 to 9999, and SQLite could not sort it",
                 hint=f"give {column} a rule in `columns`, so that such rows are quarantined",
             )
 
@@ -61,6 +64,8 @@ def python_value(value: Any, spark_type: str) -> object:
             return Decimal(str(value))
         case "boolean":
             return bool(value)
+        case "date" | "timestamp" | "timestamp_ntz" if str(value).startswith(_YEAR_ZERO):
+            return value
         case "date":
             return date.fromisoformat(value)
         case "timestamp" | "timestamp_ntz":
@@ -102,12 +107,29 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
+def _date(value: str) -> date | int:
+    """Arrow takes days since 1970 too, and the calendar repeats itself every 400 years."""
+    if not value.startswith(_YEAR_ZERO):
+        return date.fromisoformat(value)
+    return (date.fromisoformat("04" + value[2:]) - date(1970, 1, 1)).days - _DAYS_OF_400_YEARS
+
+
+def _time(value: str) -> datetime | int:
+    """Without an offset it is UTC, as in Arrow."""
+    if not value.startswith(_YEAR_ZERO):
+        return datetime.fromisoformat(value)
+    moment = datetime.fromisoformat("04" + value[2:])
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    passed = moment - datetime(1970, 1, 1, tzinfo=UTC) - timedelta(days=_DAYS_OF_400_YEARS)
+    return passed // timedelta(microseconds=1)
+
+
 _READERS: dict[str, Callable[[Any], object]] = {
     "decimal": lambda value: Decimal(str(value)),
     "boolean": _flag,
-    "date": date.fromisoformat,
-    "timestamp": datetime.fromisoformat,  # without an offset it is UTC, as in Arrow
-    "timestamp_ntz": datetime.fromisoformat,
+    "date": _date,
+    "timestamp": _time,
+    "timestamp_ntz": _time,
     "float": float,
     "double": float,
     "string": _text,

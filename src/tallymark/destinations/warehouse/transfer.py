@@ -126,9 +126,30 @@ def timestamp_array(array: pa.Array) -> Any:
     return pc.binary_join_element_wise(in_utc, "+00:00", "")
 
 
-def local_wall_clock(value: datetime) -> datetime:
-    """As Spark returns timestamps to Python: in the local time zone, without an offset."""
-    return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)
+def local_wall_clock(value: datetime) -> datetime | str:
+    """As Spark returns timestamps to Python: in the local time zone, without an offset. A text, if that is
+    before the year 1 or after 9999, where Python has no dates."""
+    try:
+        return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)
+    except (OverflowError, ValueError):
+        return value.isoformat(" ")
+
+
+def arrow_values(column: pa.ChunkedArray) -> list[Any]:
+    """As Python objects; dates and times that Python has no objects for are texts."""
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except (OverflowError, ValueError):
+        return [_object_or_text(value) for value in column]
+
+
+def _object_or_text(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        nested = pa.types.is_nested(value.type)
+        return str(value) if nested else value.cast(pa.string()).as_py()
 
 
 def spark_value(value: Any) -> Any:
