@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,7 +40,7 @@ from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import OTHER_FENCE, Batch, BatchContents, Files, QueryResult, SourceFile
 from tallymark.model.receipt import Applied, Counts, Receipt
 from tallymark.model.report import Failure, Step
-from tallymark.model.section import redact
+from tallymark.model.section import redact, redacted
 
 _BATCHED_AGAIN = Failure("TM000", "released to be batched again")
 
@@ -314,7 +313,7 @@ def receipt_from_marker(job: Job, applied: Applied) -> Receipt:
 
 def failure_of(error: TallymarkError) -> Failure:
     """Goes into ledger and reports, so secrets that a driver put into its message are removed here."""
-    facts = json.loads(redact(json.dumps(error.facts, default=str)))
+    facts = {name: redacted(fact) for name, fact in error.facts.items()}
     return Failure(error.code, redact(error.message), redact(error.hint), error.retry_safe, facts)
 
 

@@ -113,10 +113,32 @@ HIDDEN = "***"
 # A shorter value would blot out half of every text ("1", "eu"), and protects nothing.
 SHORTEST_SECRET = 4
 SHORTEST_LINE_OF_A_SECRET = 8
+# A shorter value is hidden only where it stands alone: "prod" must not blot out a part of "products".
+SHORTEST_PART = 8
+_TRIVIAL = re.compile(r"(?i)true|false|null|none|yes|no|on|off|[+-]?\d{1,5}|\W*")
 
 # A reference to a variable is no secret: it is what an error shows instead of one.
-_URL_PASSWORD = re.compile(r"(://[^\s/:@'\"]*):(?!\$\{[^}\s]*\}@)[^\s/]*@")
-_PASSWORD_SETTING = re.compile(r"(?i)(password=)[^\s&;'\"]+")
+_NO_REFERENCE = r"(?!\$\{[^}\s]*\})"
+# Up to the last @ of the word: a password may hold @, : and /. A port is not the begin of a password.
+_URL_PASSWORD = re.compile(rf"(://[^\s/:@'\"]*):(?!\d+(?:/|$|\s)){_NO_REFERENCE}(?:(?!://)[^\s'\"<>])*@")
+_CONFIDENTIAL = (
+    r"(?:pass(?:word|wd|phrase)|pwd|secret|token|credentials?|signature|(?<![A-Za-z0-9])sig"
+    r"|(?:api|access|account|private|secret|shared|encryption)[._-]?(?:access[._-]?)?key)"
+)
+_QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+# `password = x`, `sig=x&`, `;token=x`, and `"secret": "x"` as in JSON, whatever stands around the name.
+_SECRET_SETTING = re.compile(
+    rf"(?i)({_CONFIDENTIAL}[\w.]*)(?:([\"']?\s*=\s*){_NO_REFERENCE}(?:{_QUOTED}|[^\s&;,'\")\]}}]+)"
+    rf"|([\"']\s*:\s*){_NO_REFERENCE}{_QUOTED})"
+)
+
+
+def _hidden_setting(found: re.Match[str]) -> str:
+    value = found[0][len(found[1]) + len(found[2] or found[3]) :]
+    quote_mark = value[0] if value[0] in "\"'" else ""
+    if "${" in value:
+        return found[0]
+    return f"{found[1]}{found[2] or found[3]}{quote_mark}{HIDDEN}{quote_mark}"
 
 
 class Redactor:
@@ -128,19 +150,45 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def remember(self, value: str) -> None:
-        if len(value) < SHORTEST_SECRET:
+        """Also the secrets that it holds: those of an address or of a connection string."""
+        if is_trivial(value):
             return
+        inner = [part for part in _secrets_in(value) if not is_trivial(part)]
         with self._lock:
-            self._spellings |= _spellings(value)
+            for each in (value, *inner):
+                self._spellings |= _spellings(each)
             # The longest first, so that a secret which holds another one is hidden whole.
-            longest_first = sorted(self._spellings, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            longest_first = sorted(self._spellings, key=lambda spelling: (-len(spelling), spelling))
+            self._pattern = re.compile("|".join(map(_found_by, longest_first)))
 
     def redact(self, text: str) -> str:
         if self._pattern is not None:
             text = self._pattern.sub(HIDDEN, text)
         text = _URL_PASSWORD.sub(rf"\1:{HIDDEN}@", text)
-        return _PASSWORD_SETTING.sub(rf"\1{HIDDEN}", text)
+        return _SECRET_SETTING.sub(_hidden_setting, text)
+
+
+def is_trivial(value: str) -> bool:
+    """Values that are in every text: to hide them would tell nobody anything, and spoil the text."""
+    return len(value) < SHORTEST_SECRET or _TRIVIAL.fullmatch(value.strip()) is not None
+
+
+def _found_by(spelling: str) -> str:
+    escaped = re.escape(spelling)
+    if len(spelling) >= SHORTEST_PART:
+        return escaped
+    begin = r"(?<![A-Za-z0-9_])" if spelling[0].isalnum() else ""
+    end = r"(?![A-Za-z0-9_])" if spelling[-1].isalnum() else ""
+    return f"{begin}{escaped}{end}"
+
+
+def _secrets_in(value: str) -> Iterator[str]:
+    for found in re.finditer(r"://[^\s/:@]*:(\S*)@", value):
+        yield found[1]
+        yield unquote(found[1])
+    for found in re.finditer(rf"(?i){_CONFIDENTIAL}[\w.]*\s*=\s*({_QUOTED}|[^\s&;,]+)", value):
+        yield found[1].strip("\"'")
+        yield unquote(found[1].strip("\"'"))
 
 
 def _spellings(value: str) -> set[str]:
@@ -150,6 +198,9 @@ def _spellings(value: str) -> set[str]:
         quote(value, safe=""),
         quote_plus(value),
         unquote(value),
+        _lower_escapes(quote(value, safe="")),
+        _lower_escapes(quote_plus(value)),
+        quote(quote(value, safe=""), safe=""),
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
         repr(value)[1:-1],
@@ -161,6 +212,10 @@ def _spellings(value: str) -> set[str]:
 _of_this_process = Redactor()
 
 
+def _lower_escapes(text: str) -> str:
+    return re.sub(r"%[0-9A-F]{2}", lambda escape: escape[0].lower(), text)
+
+
 def remember(value: str) -> None:
     """From now on `redact` hides this value."""
     _of_this_process.remember(value)
@@ -169,3 +224,18 @@ def remember(value: str) -> None:
 def redact(text: str) -> str:
     """The text without secrets."""
     return _of_this_process.redact(text)
+
+
+def redacted(value: object) -> object:
+    """As JSON would have it, without secrets. Only texts can hold one: a number stays a number."""
+    match value:
+        case str():
+            return redact(value)
+        case dict():
+            return {redact(str(name)): redacted(item) for name, item in value.items()}
+        case list() | tuple():
+            return [redacted(item) for item in value]
+        case None | bool() | int() | float():
+            return value
+        case _:
+            return redact(str(value))

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from tallymark.errors import RuntimeUnavailable
 from tallymark.model.private_files import make_private_file, private_folder
+from tallymark.model.section import redact
 from tallymark.spark import jars
 from tallymark.spark.failures import explain
 from tallymark.spark.java import ClassArchive, Java, find_java
@@ -28,18 +29,27 @@ from tallymark.spark.launch_settings import SparkConfig, SparkNeeds, is_local, l
 
 _LOG_LIMIT_BYTES = 8 << 20
 _ARCHIVING_SECONDS = 300
-# Everybody on the machine can read a command line: such settings reach Spark after its start.
-_SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|account[.]?key|credential")
+# Everybody on the machine can read a command line, so only what Java and spark-submit need is on it. All else
+# reaches Spark after its start, whatever it is called.
+_NEEDED_TO_LAUNCH = re.compile(
+    r"spark\.(master|app\.name|submit\.\w+|sql\.extensions|home|files|archives|pyspark\..+"
+    r"|jars(\.(packages|excludes|repositories|ivy|ivySettings))?"
+    r"|driver\.(memory|memoryOverhead|cores|host|bindAddress|port|extraJavaOptions|defaultJavaOptions"
+    r"|extraClassPath|extraLibraryPath|userClassPathFirst)"
+    r"|yarn\.(queue|archive|jars|principal|dist\..+|tags)|kubernetes\.(namespace|context|container\..+))"
+)
+_SECRET = re.compile(r"(?i)secret|passw|token|credential|\bkey\b|\bsas\b")
 
 
 @dataclass(frozen=True)
 class RunningJvm:
     session: SparkSession
-    log_path: Path
+    log: JvmLog
 
     def stop(self, patience_seconds: float = 30) -> None:
         self.session.stop()
         close_gateway(patience_seconds)
+        self.log.finish()
 
 
 class SharedJvm:
@@ -124,7 +134,7 @@ def archive_classes(
             tell("waiting for Java to write its archive")
             with suppress(subprocess.TimeoutExpired):  # `finish` finds what it did not write by then
                 running.stop(_ARCHIVING_SECONDS)
-        return launch.archive.finish(running.log_path)
+        return launch.archive.finish(running.log.path)
     finally:
         launch.archive.discard_draft()
 
@@ -159,27 +169,26 @@ class _Launch:
         coordinates = filter(None, settings["spark.jars.packages"].split(","))
         needed = [package for need in self.needs for package in need.packages]
         tell(jars.download_notice(coordinates, needed, self.resolved.ivy) or "starting Spark")
-        log_path = self.home / "logs" / "spark.log"
-        with _log_file(log_path) as log:
-            begin = log.tell()
-            python = _worker_python(self.config.master, settings)
-            workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-            try:
-                with _environment({**self.java.environment(), **workers}):
-                    context = _launch(settings, log, partial(self._check, tell=tell))
-            except RuntimeUnavailable:
-                close_gateway()
-                self.resolved.forget()
-                raise
-            except Exception as problem:
-                close_gateway()
-                self.resolved.forget()
-                if self.archive:
-                    self.archive.forget()
-                raise explain(_written_since(log_path, begin), log_path, problem) from problem
+        log = JvmLog(self.home / "logs" / "spark.log")
+        python = _worker_python(self.config.master, settings)
+        workers = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        try:
+            with log.written_to() as output, _environment({**self.java.environment(), **workers}):
+                context = _launch(settings, output, partial(self._check, tell=tell))
+        except RuntimeUnavailable:
+            close_gateway()
+            self.resolved.forget()
+            raise
+        except Exception as problem:
+            close_gateway()
+            log.finish()
+            self.resolved.forget()
+            if self.archive:
+                self.archive.forget()
+            raise explain(log.text(), log.path, problem) from problem
         if is_local(self.config.master) and self.archive is None:
             self.resolved.remember(self.asked, context.getConf().get("spark.jars", "") or "")
-        return RunningJvm(SparkSession(context), log_path)
+        return RunningJvm(SparkSession(context), log)
 
     def _check(self, loaded: str, tell: Callable[[str], None]) -> None:
         if unpinned := self.resolved.check(jars.local_files(loaded)):
@@ -198,17 +207,22 @@ def close_gateway(patience_seconds: float = 30) -> None:
         gateway.proc.wait(timeout=patience_seconds)
 
 
-def _launch(settings: Mapping[str, str], log: IO[bytes], check_jars: Callable[[str], None]) -> SparkContext:
+def _launch(settings: Mapping[str, str], output: int, check_jars: Callable[[str], None]) -> SparkContext:
     """`check_jars` sees the JARs between their download and the first class that is loaded from them."""
-    secret = {key: value for key, value in settings.items() if _SECRET.search(key)}
-    at_launch = SparkConf(loadDefaults=False)
-    at_launch.setAll([(key, value) for key, value in settings.items() if key not in secret])
-    gateway = launch_gateway(at_launch, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+    public = [each for each in settings.items() if is_public(each[0])]
+    at_launch = SparkConf(loadDefaults=False).setAll(public)
+    gateway = launch_gateway(at_launch, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     # What was given at launch comes back from the JVM, with the JARs that it has resolved.
-    conf = SparkConf(_jvm=gateway.jvm).setAll(list(secret.items()))
+    later = [each for each in settings.items() if not is_public(each[0])]
+    conf = SparkConf(_jvm=gateway.jvm).setAll(later)
     check_jars(conf.get("spark.jars") or "")
     return SparkContext(conf=conf, gateway=gateway)
+
+
+def is_public(key: str) -> bool:
+    """Whether the setting is given on the command line."""
+    return _NEEDED_TO_LAUNCH.fullmatch(key) is not None and not _SECRET.search(key)
 
 
 def _worker_python(master: str, settings: Mapping[str, str]) -> str:
@@ -242,23 +256,51 @@ def _set_environment(values: Mapping[str, str | None]) -> None:
             os.environ[key] = value
 
 
-@contextmanager
-def _log_file(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        private_folder(path.parent)
-        if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        make_private_file(path)
-        log = path.open("ab")
-    except OSError as problem:
-        raise RuntimeUnavailable(
-            f"Spark's log cannot be written: {problem}", hint=f"make {path.parent} writable"
-        ) from problem
-    with log:
-        yield log
+class JvmLog:
+    """The output of a JVM, without secrets. It comes through a pipe: what Java writes into a file of its own
+    could only be hidden once others have had the time to read it."""
 
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            private_folder(path.parent)
+            if path.exists() and path.stat().st_size > _LOG_LIMIT_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+            make_private_file(path)
+            self._file = path.open("ab")
+        except OSError as problem:
+            raise RuntimeUnavailable(
+                f"Spark's log cannot be written: {problem}", hint=f"make {path.parent} writable"
+            ) from problem
+        self._begin = self._file.tell()
+        self._copier: threading.Thread | None = None
 
-def _written_since(path: Path, begin: int) -> str:
-    with path.open("rb") as log:
-        log.seek(begin)
-        return log.read().decode(errors="replace")
+    @contextmanager
+    def written_to(self) -> Iterator[int]:
+        """Gives what a process that starts meanwhile takes for its output."""
+        source, output = os.pipe()
+        self._copier = threading.Thread(target=self._copy, args=(source,), name="spark-log", daemon=True)
+        self._copier.start()
+        try:
+            yield output
+        finally:
+            os.close(output)  # the process has its own
+
+    def finish(self, patience_seconds: float = 10) -> None:
+        """After the end of the process: waits for its last lines."""
+        if self._copier is not None:
+            self._copier.join(patience_seconds)
+
+    def text(self) -> str:
+        """What this process has written."""
+        with self.path.open("rb") as log:
+            log.seek(self._begin)
+            return log.read().decode(errors="replace")
+
+    def _copy(self, source: int) -> None:
+        with os.fdopen(source, "rb") as lines, self._file as file:
+            for line in lines:
+                # A full disk must not stop Spark: it would wait for somebody to read on.
+                with suppress(OSError):
+                    file.write(redact(line.decode(errors="replace")).encode())
+                    file.flush()

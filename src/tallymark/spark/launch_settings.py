@@ -125,6 +125,9 @@ def _everywhere(master: str, home: Path) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "tallymark",
         "spark.ui.showConsoleProgress": "false",
+        # Spark's own misses some names, and shows such settings in its pages and event logs.
+        "spark.redaction.regex": r"(?i)secret|passw|passphrase|token|credential|\bsas\b"
+        r"|(access|account|private|shared|encryption)[._-]?key",
         # Without these, Spark leaves spark-warehouse, metastore_db and derby.log in the current folder.
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.extraJavaOptions": f'"-Dderby.system.home={scratch}"',

@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from tallymark.config.pipeline_file import PipelineConfig
 from tallymark.config.project_file import ProjectConfig
-from tallymark.model.section import Redactor, redact
+from tallymark.errors import DestinationError
+from tallymark.flow.claim import failure_of
+from tallymark.model.section import Redactor, redact, remember
 from unit.config.project_folder import Folder, Problems, source_of
 
 SOURCE = "source: {files: in/*.csv}\n"
@@ -156,6 +158,16 @@ def test_pydantic_errors_do_not_echo_values() -> None:
         ("http://h/?sslPassword=pw&x=1", "http://h/?sslPassword=***&x=1"),
         ("postgresql://me:${PW}@host/db", "postgresql://me:${PW}@host/db"),
         ("http://host:8080/a, mail me@host", "http://host:8080/a, mail me@host"),
+        ("pg://me:p@/w:x@host/db failed", "pg://me:***@host/db failed"),
+        ("password = geheim", "password = ***"),
+        ("PASSWORD='two words' x", "PASSWORD='***' x"),
+        ('{"password": "a\\"b", "x": 1}', '{"password": "***", "x": 1}'),
+        ("https://a.blob/x?sv=1&sig=ab%2Fc%3D&se=2", "https://a.blob/x?sv=1&sig=***&se=2"),
+        ("sc://h:443/;use_ssl=true;token=abc;x=1", "sc://h:443/;use_ssl=true;token=***;x=1"),
+        ("AccountKey=ab+/c==;Suffix=x", "AccountKey=***;Suffix=x"),
+        ("fs.azure.account.key.a.dfs = ab==", "fs.azure.account.key.a.dfs = ***"),
+        ("unique_key=id design=x the password is wrong", "unique_key=id design=x the password is wrong"),
+        ("password=${PW} token='${T}'", "password=${PW} token='${T}'"),
     ],
 )
 def test_passwords_in_urls(text: str, shown: str) -> None:
@@ -204,3 +216,44 @@ def test_loading_logs_no_secret(
     folder.error(S=SECRET)
     written = capfd.readouterr()
     assert SECRET not in caplog.text + written.out + written.err
+
+
+@pytest.mark.parametrize("value", ["", "1", "eu", "true", "FALSE", "null", "8080", "12345", "----", "  "])
+def test_trivial_values_hide_nothing(value: str) -> None:
+    redactor = Redactor()
+    redactor.remember(value)
+    text = '{"ok": true, "rows": 12345, "port": 8080, "gone": null} FALSE eu ----  1'
+    assert redactor.redact(text) == text
+
+
+def test_a_short_value_is_hidden_where_it_stands_alone() -> None:
+    redactor = Redactor()
+    redactor.remember("prod")
+    assert redactor.redact("products of prod, me:prod@host, prod_x") == "products of ***, me:***@host, prod_x"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("postgresql://me:p%40s%2Fs-long@host/db", "auth of p@s/s-long failed"),
+        ("DefaultEndpoints=https;AccountKey=abc/def+ghi==;x=1", "key abc%2Fdef%2Bghi%3D%3D is wrong"),
+        ("DefaultEndpoints=https;AccountKey=abc/def+ghi==;x=1", "key abc%2fdef%2bghi%3d%3d is wrong"),
+    ],
+)
+def test_secrets_inside_a_value_are_hidden_on_their_own(value: str, shown: str) -> None:
+    redactor = Redactor()
+    redactor.remember(value)
+    assert "***" in redactor.redact(shown)
+
+
+def test_numbers_among_the_facts_of_an_error_stay_numbers() -> None:
+    """A secret of digits must not break the JSON of the ledger."""
+    remember("7300915")
+    error = DestinationError(
+        "refused 7300915", facts={"rows": 7300915, "names": ["7300915", None], "ok": True}
+    )
+    failure = failure_of(error)
+    assert (failure.message, failure.facts) == (
+        "refused ***",
+        {"rows": 7300915, "names": ["***", None], "ok": True},
+    )

@@ -13,6 +13,7 @@ from tallymark.destinations.delta import DELTA_PACKAGE
 from tallymark.destinations.registry import spark_needs
 from tallymark.errors import ConfigError, RuntimeUnavailable
 from tallymark.spark import AVRO_PACKAGE, jars
+from tallymark.spark.jvm import is_public
 from tallymark.spark.launch_settings import SparkConfig, cores, launch_settings
 
 SHIPPED = frozenset({"hadoop-client-api-3.4.2.jar", "jackson-core-2.21.2.jar"})
@@ -250,3 +251,29 @@ def test_the_pins_are_those_of_the_jars_that_are_used(spark: SparkSession) -> No
     assert kept is not None
     used = loaded or sorted((kept / "jars").glob("io.delta*.jar"))
     assert jars.Resolved.of(ASKED, used[0].parent.parent).check(used) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.gs.auth.service.account.private.key",
+        "spark.hadoop.fs.azure.sas.container.account.blob.core.windows.net",
+        "spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net",
+        "spark.hadoop.parquet.encryption.key.list",
+        "spark.hadoop.fs.s3a.encryption.key",
+        "spark.hadoop.named.by.its.author",
+        "spark.ssl.ui.keyPassword",
+        "spark.driver.extraPassword",
+        "spark.jars.repositoriesToken",
+    ],
+)
+def test_what_may_be_a_secret_is_not_on_the_command_line(key: str) -> None:
+    assert not is_public(key)
+
+
+def test_what_java_needs_is_on_the_command_line(tmp_path: Path) -> None:
+    made = settings(tmp_path, conf={"spark.driver.memory": "1g", "spark.jars.repositories": "https://a"})
+    public = {key for key in made if is_public(key)}
+    needed = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.jars.packages"}
+    assert needed | {"spark.jars.repositories", "spark.jars.excludes"} <= public

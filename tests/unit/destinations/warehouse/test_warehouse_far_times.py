@@ -46,8 +46,8 @@ FAR = {
 
 def test_duplicates_with_far_times_are_shown_and_repaired(database: Database) -> None:
     """A table of others: its duplicates are listed with their keys."""
-    kinds = {"sqlite": ("DATE", "TIMESTAMP")}.get(database.kind, ("date", "timestamptz"))
-    database.execute(f"CREATE TABLE t (d {kinds[0]}, at {kinds[1]}, v integer)")
+    kinds = {"sqlite": ("DATE", "TIMESTAMPTZ")}.get(database.kind, ("date", "timestamptz"))
+    database.execute(f'CREATE TABLE t (d {kinds[0]}, "at" {kinds[1]}, v integer)')
     day, moment = FAR[database.kind]
     database.execute(f"INSERT INTO t VALUES ({day}, {moment}, 1), ({day}, {moment}, 2)")
     settings = MergeSettings(Strategy.UPSERT, ("d", "at"))
