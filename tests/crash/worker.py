@@ -234,3 +234,6 @@ class _Lazily:
     """Attaches when Spark is first asked for, as the product starts it."""
 
     isolated: Callable[..., SparkSession]
+
+    def share_files(self) -> bool:
+        return True
