@@ -21,7 +21,7 @@ unexport VIRTUAL_ENV
 # Where Python keeps no compiled files, each of the many processes compiles all libraries again: 4 s, every time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-slow warm check fmt docs components bench bench-full property crash clean
+.PHONY: help demo test test-slow warm check fmt docs components bench bench-full property crash mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ property: $(READY) ## Try thousands of generated tables and batches against the 
 
 crash: $(READY) ## Kill loads at every step and look for lost or doubled rows (long)
 	$(BIN)/pytest -n 2 --timeout 3600 --durations=15 tests/crash -m 'big or not big'
+
+mutants: $(READY) ## Break one line of the source at a time and see that a test notices (under 30 minutes)
+	PYTHONPATH=tests $(BIN)/python tests/mutants/run.py
 
 clean: ## Remove what make has made
 	rm -rf .venv .uv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from decimal import Decimal
 
@@ -10,8 +11,16 @@ import pytest
 from conformance.bench import Bench, hash_of
 from conformance.orders import APPEND, DAY1, INCREMENTAL, ORDERS, REFRESH, UPSERT, order
 from oracle import canonical
-from tallymark.errors import Fenced, PlanError, TableBusy, TableMoved, TiedRows, TypeConflict
-from tallymark.model.plan import Label
+from tallymark.errors import (
+    CountsDoNotBalance,
+    Fenced,
+    PlanError,
+    TableBusy,
+    TableMoved,
+    TiedRows,
+    TypeConflict,
+)
+from tallymark.model.plan import Label, Merge
 from tallymark.model.settings import MergeSettings, OnTargetDuplicates, SchemaEvolution, Strategy
 
 pytestmark = pytest.mark.slow_on("delta", "duckdb")
@@ -79,6 +88,16 @@ def test_nan_equals_nan_and_zero_has_no_sign(bench: Bench) -> None:
     bench.load(UPSERT, schema, [{"id": 1, "x": float("nan")}, {"id": 2, "x": 0.0}])
     counts = bench.load(UPSERT, schema, [{"id": 1, "x": float("nan")}, {"id": 2, "x": -0.0}])
     assert counts.unchanged == 2
+    assert math.isnan(next(row["x"] for row in bench.rows() if row["id"] == 1))
+
+
+def test_labels_that_do_not_balance_are_refused(bench: Bench) -> None:
+    plan = bench.plan(UPSERT, ORDERS)
+    assert isinstance(plan.shape, Merge)
+    losing = replace(plan, shape=replace(plan.shape, labels=plan.shape.labels.limit(1)))
+    with pytest.raises(CountsDoNotBalance), bench.prepare(losing, ORDERS, DAY1):
+        pass
+    assert bench.target.shape() is None
 
 
 def test_nested_values_are_compared_whole(bench: Bench) -> None:

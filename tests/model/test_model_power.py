@@ -78,14 +78,14 @@ def test_power_fails_again(world: World) -> None:
 
 
 def test_lost_copies_stay_lost_after_the_log_is_cleaned_up(world: World) -> None:
-    """File 2 is lost with its commit; its version is used by file 3, and then nobody else knows."""
+    """File 2 is lost with its commit; its version is used by file 3; then the log forgets both, and nobody else knows."""
     loaded(world, 2)
     world.vanish(2)
     world.cut_power(log=1)
-    loaded(world, 1)
+    loaded(world, 2)
     world.delta.clean_up_log()
     world.lose_ledger()
     world.land(copy_of=2)
     world.load(STATE)
-    assert applied(world) == [1, 3, 2]
+    assert applied(world) == [1, 3, 4, 2]
     world.recover_and_run_to_the_end()

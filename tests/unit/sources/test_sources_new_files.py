@@ -216,6 +216,20 @@ def test_recheck_refuses_what_changed(tmp_path: Path, change: str) -> None:
         recheck(files, tmp_path, no_spark)
 
 
+def test_recheck_of_a_large_file_looks_at_size_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashing it would cost too much."""
+    path = Path(write(tmp_path, "a.csv", "id\n1\n"))
+    files = find(tmp_path).files
+    monkeypatch.setattr("tallymark.sources.new_files._CHEAP_TO_HASH", 1)
+    recheck(files, tmp_path, no_spark)
+    path.write_text("id\n1\n2\n")
+    os.utime(path, ns=(files[0].modified_ns, files[0].modified_ns))
+    with pytest.raises(FileChanged, match=r"a\.csv"):
+        recheck(files, tmp_path, no_spark)
+
+
 def test_order() -> None:
     files = [SourceFile(path, 0, when, path) for path, when in (("/b", 1), ("/a", 2), ("/c", 1))]
     assert [f.path for f in order_files(files, "name")] == ["/a", "/b", "/c"]

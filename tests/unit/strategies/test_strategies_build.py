@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from sqlglot import exp
 
+from tallymark.destinations.queries import render
 from tallymark.errors import PlanError
 from tallymark.model.plan import Hints, KeyRange, Merge, Plan, ReadFirst, ReplaceTable
 from tallymark.model.settings import CdcSettings, MergeSettings, Operation, Scd2Settings, Strategy
 from tallymark.model.table import Column, TableShape
-from tallymark.strategies.build import build_plan, effective_settings
+from tallymark.strategies.build import build_plan, effective_settings, takes_one_file_per_batch
 
 COLUMNS = (
     Column("id", "bigint"),
@@ -75,6 +78,45 @@ def test_a_missing_field_falls_back_under_the_delete_guard() -> None:
     assert made.warnings == ("merge_strategy upsert needs unique_key: falls back to full_refresh",)
     with pytest.raises(PlanError, match="needs unique_key, and strict is on"):
         effective_settings(MergeSettings(Strategy.UPSERT, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "guard"),
+    [
+        (MergeSettings(Strategy.FULL_MERGE, KEY), 0.5),
+        (MergeSettings(Strategy.FULL_MERGE, KEY, max_delete_fraction=0.1), 0.1),
+        (MergeSettings(Strategy.FULL_REFRESH), None),
+        (MergeSettings(Strategy.UPSERT, KEY), None),
+    ],
+)
+def test_a_full_merge_is_guarded(settings: MergeSettings, guard: float | None) -> None:
+    assert plan(settings).max_delete_fraction == guard
+
+
+def test_strategies_whose_files_replace_each_other_take_one_at_a_time() -> None:
+    by_time = MergeSettings(Strategy.SCD2, KEY, scd2=Scd2Settings(effective_from="changed_at"))
+    assert {s for s in Strategy if takes_one_file_per_batch(MergeSettings(s, KEY))} == {
+        Strategy.FULL_REFRESH,
+        Strategy.FULL_MERGE,
+        Strategy.SNAPSHOT,
+        Strategy.DELETE_INSERT,
+        Strategy.SCD2,
+    }
+    assert not takes_one_file_per_batch(by_time)
+
+
+def test_rows_without_a_key_are_no_duplicates() -> None:
+    shape = plan(MergeSettings(Strategy.UPSERT, KEY)).shape
+    assert isinstance(shape, Merge)
+    database = sqlite3.connect(":memory:")
+    database.execute("CREATE TABLE current (id, name, changed_at, op)")
+    rows = [(None, "a"), (None, "b"), (1, "c"), (1, "d"), (2, "e")]
+    database.executemany("INSERT INTO current (id, name) VALUES (?, ?)", rows)
+    as_of = exp.Literal.string("")
+    found = database.execute(render(shape.duplicates.keys, "sqlite", as_of=as_of)).fetchall()
+    left = database.execute(render(shape.duplicates.survivors, "sqlite", as_of=as_of)).fetchall()
+    assert found == [(1, 2)]
+    assert sorted(row[1] for row in left) == ["a", "b", "d", "e"]
 
 
 def test_a_rebuild_compares_with_an_empty_table() -> None:

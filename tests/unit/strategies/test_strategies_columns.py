@@ -6,9 +6,9 @@ import pytest
 
 from tallymark.errors import PlanError, TypeConflict
 from tallymark.model.plan import AddColumn, ChangeType
-from tallymark.model.settings import SchemaEvolution
-from tallymark.model.table import Column, TableShape
-from tallymark.strategies.columns import widens, written_columns
+from tallymark.model.settings import MergeSettings, SchemaEvolution, Strategy
+from tallymark.model.table import PROVENANCE_COLUMNS, Column, TableShape
+from tallymark.strategies.columns import compared, widens, written_columns
 
 TABLE = TableShape((Column("id", "bigint"), Column("name", "string")), "1")
 
@@ -57,3 +57,14 @@ def test_a_required_column_that_the_batch_lacks_is_named() -> None:
     table = TableShape((Column("id", "bigint"), Column("day", "date", nullable=False)), "1")
     with pytest.raises(PlanError, match="column day of the table is NOT NULL"):
         written_columns([Column("id", "bigint")], table, SchemaEvolution.ADD, may_change_types=False)
+
+
+def test_rows_are_compared_in_what_the_user_delivers_or_names() -> None:
+    given = [Column("ID", "bigint"), Column("name", "string"), Column("at", "date"), *PROVENANCE_COLUMNS]
+
+    def names(*chosen: str) -> list[str]:
+        settings = MergeSettings(Strategy.UPSERT, ("id",), compare_columns=chosen)
+        return [column.name for column in compared(settings, given, ["AT"])]
+
+    assert names() == ["name"]
+    assert names("NAME", "at") == ["name", "at"]

@@ -224,6 +224,15 @@ def test_a_table_that_only_takes_new_rows_refuses_others_when_planned(
     assert lake.load(merge(), [(2, "b")])[0].inserted == 1
 
 
+def test_a_table_whose_fence_would_expire_is_refused(lake: Lake) -> None:
+    lake.load(Append(), [(1, "a")])
+    name = "delta.setTransactionRetentionDuration"
+    lake.spark.sql(f"ALTER TABLE delta.`{lake.path}` SET TBLPROPERTIES ('{name}' = 'interval 1 days')")
+    with pytest.raises(Unsupported, match="expire"):
+        lake.load(Append(), [(2, "b")])
+    assert lake.rows() == [(1, "a")]
+
+
 def test_uniqueness_is_known_until_somebody_else_writes(lake: Lake) -> None:
     def known() -> tuple[str, ...]:
         shape = lake.target.shape()

@@ -18,6 +18,7 @@ from sqlglot import exp
 from oracle import Row, canonical
 from tallymark.destinations.contract import SparkRows
 from tallymark.destinations.warehouse import transfer
+from tallymark.destinations.warehouse.markers import MarkerTables
 from tallymark.errors import (
     CountsDoNotBalance,
     DestinationError,
@@ -95,6 +96,18 @@ def test_a_late_writer_is_fenced_off(database: Database) -> None:
         pytest.raises(Fenced, match="was applied"),
     ):
         prepared.commit(database.marker(plan, prepared.counts, content="three,two", sequence=2))
+    assert canonical(database.rows("t")) == canonical(ABC)
+
+
+def test_rows_and_marker_are_one_transaction(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    database.load("t", UPSERT, PAIRS, ABC)
+
+    def dies(self: MarkerTables, marker: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MarkerTables, "write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        database.load("t", UPSERT, PAIRS, [{"k": 1, "v": "new"}, {"k": 9, "v": "new"}])
     assert canonical(database.rows("t")) == canonical(ABC)
 
 
