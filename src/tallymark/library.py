@@ -16,10 +16,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, assert_never
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -29,10 +30,10 @@ from tallymark.config.combinations import faults
 from tallymark.config.pipeline_file import BatchConfig, PipelineConfig, QuarantineConfig
 from tallymark.config.yaml_file import key_text
 from tallymark.destinations import registry
-from tallymark.destinations.contract import Destination
+from tallymark.destinations.contract import Destination, TableMarkers
 from tallymark.errors import ConfigError, Fenced, SourceError
-from tallymark.flow.claim import Claim, claim_table, receipt_from_marker
-from tallymark.flow.discover import discover
+from tallymark.flow.claim import Claim, claim_table, delivered_again, receipt_from_marker
+from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Connections, Job, RunContext, Task
 from tallymark.flow.plan import explain_batch, explain_pipeline
 from tallymark.flow.run import load_planning_again
@@ -41,7 +42,7 @@ from tallymark.ledger import temporary_ledger
 from tallymark.model.batch import Batch, FrameRows
 from tallymark.model.receipt import Counts, Receipt
 from tallymark.model.report import PlanReport
-from tallymark.model.settings import Strategy
+from tallymark.model.settings import RepeatedContent, Strategy
 from tallymark.spark import Sessions
 from tallymark.spark.launch_settings import SparkConfig, SparkNeeds
 from tallymark.spark.sessions import active_session_kept
@@ -61,6 +62,7 @@ class MergeOptions(TypedDict, total=False):
     skip_unchanged: bool  # default true: rows that are equal are not written
     schema_evolution: str  # add, ignore or fail
     on_target_duplicates: str  # repair or fail
+    repeated_content: str  # skip, apply or fail; default: by strategy, as in config.yaml
     max_delete_fraction: float
     scd_valid_from: str
     scd_valid_to: str
@@ -94,8 +96,10 @@ def merge(
     With a `destination`, such as {"type": "sqlite", "path": "shop.db"} or the value of
     `Project.destination`, the target is the name of a table there.
 
-    A file is applied once: files that the table holds already are left out. A DataFrame is applied once
-    if it has a `content_id`; without one, every call is a new content. Bad rows fail the call, and nothing
+    A file is applied once: files that the table holds already are left out. Where files are states, as for
+    `full_refresh`, a call with files that the table held before its latest load brings that state back
+    (`repeated_content`). A DataFrame is applied once if it has a `content_id`; without one, every call is a
+    new content. Bad rows fail the call, and nothing
     is written. Runs on `spark`, else on the DataFrame's session, else on an embedded Spark.
     """
     rows = FrameRows.of(content_id or uuid4().hex)  # without an id, every call is a new content
@@ -121,7 +125,10 @@ def plan(
     """What the same call of `merge` would do, row by row. Nothing is written."""
     with _job(source, target, options, spark, destination) as job:
         if job.frame is None:
-            return explain_pipeline(job, samples)
+            found = discover(job)
+            again = None if found.unreadable else _deliver_again(job, found)
+            report = explain_pipeline(job, samples)
+            return replace(report, warnings=again.warnings + report.warnings) if again else report
         rows = FrameRows.of(uuid4().hex)
         batch = Batch("plan", job.task.pipeline, job.table_key, rows, 0, job.now())
         return explain_batch(job, batch, 0, samples)
@@ -197,6 +204,7 @@ def _task(source: object, target: str | Path, options: MergeOptions, *, in_folde
         batch=BatchConfig(max_files=2**31, max_bytes=2**62),
         root=Path.cwd(),
         allow_deletes=allow_deletes,
+        repeated=config.repeated_content,
     )
 
 
@@ -209,15 +217,19 @@ def _suggestion(where: str, given: object) -> str:
 
 def _merge_once(job: Job, rows: FrameRows) -> Receipt:
     with claim_table(job) as claim:
-        batch = _frame_batch(job, claim, rows) if job.frame is not None else _file_batch(job, claim)
+        warnings: tuple[str, ...] = ()
+        if job.frame is not None:
+            batch = _frame_batch(job, claim, rows)
+        else:
+            batch, warnings = _file_batch(job, claim)
         if isinstance(batch, Receipt):
-            return batch
+            return replace(batch, warnings=warnings)
         receipt = load_planning_again(job, claim, batch)
         try:
             job.target.settle()
         except Exception as error:  # the rows are committed, and the next call copies the markers
             log.warning("%s: markers were not copied: %s", job.task.table, error)
-        return receipt
+        return replace(receipt, warnings=warnings + receipt.warnings)
 
 
 def _frame_batch(job: Job, claim: Claim, rows: FrameRows) -> Batch | Receipt:
@@ -228,15 +240,43 @@ def _frame_batch(job: Job, claim: Claim, rows: FrameRows) -> Batch | Receipt:
     return claim.create(rows)
 
 
-def _file_batch(job: Job, claim: Claim) -> Batch | Receipt:
+def _file_batch(job: Job, claim: Claim) -> tuple[Batch | Receipt, tuple[str, ...]]:
     found = discover(job)
     for unreadable in found.unreadable:
         raise unreadable
     if found.report.listed == 0:
         raise SourceError(f"{job.task.files.files}: no file matches", hint="check the path or glob")
-    claim.settle()
-    batch = claim.next_batch()
-    return batch if batch is not None else _already(claim.recovered[-1])
+    again = _deliver_again(job, found)
+    claim.settle(markers=again.markers)
+    return claim.next_batch() or _already(claim.recovered[-1]), again.warnings
+
+
+@dataclass(frozen=True)
+class _Again:
+    warnings: tuple[str, ...]
+    markers: TableMarkers | None = None  # of what waits, where they are known
+
+
+def _deliver_again(job: Job, found: Discovered) -> _Again:
+    """If the table holds all files of this call, and none in its latest load, they are delivered again: by
+    the call, since no ledger knows whether it is the one that loaded them first."""
+    again, markers = delivered_again(job)
+    if not again:
+        return _Again(found.warnings, markers)
+    what = f"{again[0].path}: the table held this content before its latest load"
+    match job.task.repeated_content:
+        case RepeatedContent.SKIP:
+            return _Again((*found.warnings, f"{what}; it is not loaded again: see repeated_content"), markers)
+        case RepeatedContent.FAIL:
+            raise SourceError(
+                f"{what}, and repeated_content is fail",
+                hint='nothing was written; repeated_content="apply" loads it again',
+            )
+        case RepeatedContent.APPLY:
+            job.ledger.register(job.task.pipeline, job.table_key, again)
+            return _Again((*found.warnings, f"{what}; it is applied again: see repeated_content"))
+        case _:
+            assert_never(job.task.repeated_content)
 
 
 def _already(first: Receipt) -> Receipt:

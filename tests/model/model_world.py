@@ -10,7 +10,8 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -39,13 +40,18 @@ from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.schema import metadata
-from tallymark.model.batch import Batch, BatchState
+from tallymark.model.batch import Batch, BatchState, SourceFile
 from tallymark.model.report import Event, Outcome, PipelineReport
 from tallymark.model.settings import MergeSettings, Strategy
 
-STATE, LOG = "state", "log"  # merged by key, in order; appended to, in any order
-ENDINGS = {"s": (STATE,), "l": (LOG,), "b": (STATE, LOG)}  # of a file's name: which pipelines take it
-SETTINGS = {STATE: MergeSettings(Strategy.UPSERT, ("key",)), LOG: MergeSettings(Strategy.APPEND_ONLY)}
+# Merged by key, in order; appended to, in any order; replaced by each file, so that a content can return.
+STATE, LOG, WHOLE = "state", "log", "whole"
+ENDINGS = {"s": (STATE,), "l": (LOG,), "b": (STATE, LOG), "w": (WHOLE,)}  # of a file's name: who takes it
+SETTINGS = {
+    STATE: MergeSettings(Strategy.UPSERT, ("key",)),
+    LOG: MergeSettings(Strategy.APPEND_ONLY),
+    WHOLE: MergeSettings(Strategy.FULL_REFRESH),
+}
 NEED_LEASE = {"create_batch", "retry_batch", "commit_batch", "fail_batch", "undo_batches", "renew_lease"}
 MOST_ROUNDS = 6
 HINDERED = {error.code for error in (Fenced, CommitUnknown, LedgerError, LeaseHeld, LeaseLost)}
@@ -80,8 +86,12 @@ class World:
         self.now = datetime(2026, 11, 1, 10, tzinfo=UTC)
         self.landed: list[Landed] = []
         self.delta = LoggedTable(sees_moves=True, folder=self._folder / "warehouse" / STATE)
-        self.tables: dict[str, MemoryTable] = {STATE: self.delta, LOG: MemoryTable(sees_moves=False)}
-        self.quarantines: dict[str, list[MemoryBadRow]] = {STATE: [], LOG: []}
+        self.tables: dict[str, MemoryTable] = {
+            STATE: self.delta,
+            LOG: MemoryTable(sees_moves=False),
+            WHOLE: MemoryTable(sees_moves=True),
+        }
+        self.quarantines: dict[str, list[MemoryBadRow]] = {name: [] for name in self.tables}
         self.workers: list[Worker] = []
         self.ledgers: list[Ledger] = []
         self._ledger_states: list[bytes] = []  # of the newest ledger, as it was; now the last
@@ -151,7 +161,7 @@ class World:
         quarantine = self._quarantine(pipeline, ungated.gate)
         looking = replace(job, ledger=self.ledger, connections=_connections(pipeline, ungated, quarantine))
         records = self._recorded()
-        batch, _ = planned_batch(looking)
+        batch = planned_batch(looking).batch
         if self._recorded() != records:
             raise Broken("planning has changed the ledger")
         return batch
@@ -359,10 +369,15 @@ class World:
 
     def _claimed(self, name: str, ledger: Ledger) -> set[str]:
         """What a ledger has as committed."""
-        return set(ledger.batch_of_hashes(f"memory:{name}", {file.content for file in self.landed}))
+        hashes = {file.content for file in self.landed}
+        again = {
+            replace(_found(f), returned=n).identity for f in self.landed for n in range(len(self.landed))
+        }
+        return set(ledger.batch_of_hashes(f"memory:{name}", hashes | again))
 
     def _wanted(self, name: str) -> set[str]:
-        return {file.content for file in self._files_of(name) if not file.vanished}
+        files = [file for file in self._files_of(name) if not file.vanished]
+        return set(_deliveries(files)) if name == WHOLE else {file.content for file in files}
 
     # What must hold in the end
 
@@ -426,9 +441,15 @@ class World:
             }
             if recorded != {content: batches[content] for content in wanted}:
                 raise Broken(f"{name}: the ledger says {recorded}, the markers {batches}")
+        if any(file.vanished for file in self.landed):
+            return
         values = {key: number for key, number in self.tables[STATE].values.items() if key != REPLAYED}
-        if not any(file.vanished for file in self.landed) and values != self._expected():
+        if values != self._expected():
             raise Broken(f"{STATE}: {values}, expected {self._expected()}")
+        states = _deliveries(self._files_of(WHOLE))
+        if self.tables[WHOLE].contents != states:
+            numbers = [row.number for row in self.tables[WHOLE].rows]
+            raise Broken(f"{WHOLE}: {numbers}, expected each state after the one before: {states}")
 
     def _expected(self) -> dict[str, int]:
         """The oracle: files in their order, the same content only the first time."""
@@ -458,7 +479,7 @@ class World:
             table=pipeline,
             settings=SETTINGS[pipeline],
             source=SourceConfig(files=globs),
-            batch=BatchConfig(max_files=2),
+            batch=BatchConfig(max_files=None if pipeline == WHOLE else 2),
             root=self._folder,
         )
         destination = MemoryDestination(self.tables, lambda: self.now, number, worker.destination_gate)
@@ -469,6 +490,23 @@ class World:
             _connections(pipeline, destination, self._quarantine(pipeline, worker.destination_gate)),
             RunContext(run_id, worker.name, lambda: self.now, self.events.append, worker.cancellation),
         )
+
+
+def _found(file: Landed) -> SourceFile:
+    return SourceFile("", len(file.text), 0, file.content)
+
+
+def _deliveries(files: Sequence[Landed]) -> list[str]:
+    """The oracle of states: a content that comes again after another one is a delivery of its own."""
+    delivered: list[str] = []
+    times: Counter[str] = Counter()
+    before = ""
+    for file in files:
+        if file.content != before:
+            delivered.append(replace(_found(file), returned=times[file.content]).identity)
+            times[file.content] += 1
+            before = file.content
+    return delivered
 
 
 def _essence(batch: Batch | None) -> object:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from model.gated_worker import Order, Worker
-from model.model_world import ENDINGS, LOG, STATE, Work, World
+from model.model_world import ENDINGS, LOG, STATE, WHOLE, Work, World
 from tallymark.flow.lease import LEASE_SECONDS
 from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_pipeline
@@ -115,13 +115,13 @@ class PowerIsCut:
     ledger: int
 
 
-pipelines = st.sampled_from([STATE, STATE, LOG])
+pipelines = st.sampled_from([STATE, STATE, LOG, WHOLE])
 workers = st.integers(0, MOST_WORKERS - 1)
 gates = st.sampled_from(GATES)
 often = st.sampled_from([True, True, True, False])
 lands = st.builds(
     FileLands,
-    st.sampled_from([*ENDINGS, "b", "s"]),
+    st.sampled_from([*ENDINGS, "b", "s", "w"]),
     st.sampled_from("kq"),
     st.sampled_from([None, None, None, 1, 2]),
     st.sampled_from([0, 1, 2]),

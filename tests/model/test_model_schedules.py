@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from model.gated_worker import Order
-from model.model_world import LOG, STATE, Broken, World
+from model.model_world import LOG, STATE, WHOLE, Broken, World
 from tallymark.flow.bad_rows import judge
 from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.model.report import Outcome, Step
@@ -404,3 +404,96 @@ def test_bad_rows_of_a_lost_ledger_count_again_after_recovery(world: World) -> N
     assert counting(world) == ["bad-2-0"]
     world.load(STATE, replay_pipeline)
     assert counting(world) == [] and len(world.tables[STATE].held) == 4
+
+
+def states(world: World, *copies: int) -> None:
+    """Each number names the file whose content lands; its own number, a new one."""
+    for number, copy_of in enumerate(copies, len(world.landed) + 1):
+        world.land("w", copy_of=None if copy_of == number else copy_of)
+
+
+def test_a_state_that_returns_is_applied(world: World) -> None:
+    for copy_of in (1, 2, 1, 1, 2, 1):
+        states(world, copy_of)
+        world.load(WHOLE)
+    assert applied(world, WHOLE) == [1, 2, 1, 2, 1]
+    world.recover_and_run_to_the_end()
+
+
+def test_states_that_return_in_one_listing(world: World) -> None:
+    states(world, 1, 2, 1, 1, 2)
+    assert [receipt.total for receipt in world.load(WHOLE).receipts] == [1, 1, 1, 1]
+    assert applied(world, WHOLE) == [1, 2, 1, 2]
+    world.recover_and_run_to_the_end()
+
+
+@pytest.mark.parametrize("gate", ["register", "create_batch", "commit", "commit_batch", "settle"])
+@pytest.mark.parametrize("order", [Order.CRASH, Order.LOSE_ANSWER])
+def test_dying_with_a_state_that_returns(world: World, gate: str, order: Order) -> None:
+    states(world, 1, 2)
+    world.load(WHOLE)
+    states(world, 1)
+    worker = world.start(WHOLE)
+    worker.run_until(gate)
+    worker.step(order)
+    worker.finish()
+    world.pass_time()
+    world.load(WHOLE)
+    assert applied(world, WHOLE) == [1, 2, 1]
+    world.recover_and_run_to_the_end()
+
+
+def test_a_lost_ledger_does_not_make_states_return(world: World) -> None:
+    states(world, 1, 2, 1, 4)
+    world.load(WHOLE)
+    world.lose_ledger()
+    assert world.load(WHOLE).outcome is Outcome.NOTHING_NEW
+    assert applied(world, WHOLE) == [1, 2, 1, 4]
+    states(world, 1)
+    world.load(WHOLE)
+    assert applied(world, WHOLE) == [1, 2, 1, 4, 1]
+    world.recover_and_run_to_the_end()
+
+
+def test_a_lost_ledger_and_files_that_are_gone(world: World) -> None:
+    """What is left of the deliveries has the numbers of earlier ones, so none is applied again."""
+    states(world, 1, 2, 1, 2, 5)
+    world.load(WHOLE)
+    for gone in (1, 2, 3):
+        world.vanish(gone)
+        world.lose_ledger()
+        world.load(WHOLE)
+        assert applied(world, WHOLE) == [1, 2, 1, 2, 5]
+
+
+def test_a_zombie_with_a_state_that_returned(world: World) -> None:
+    states(world, 1, 2)
+    world.load(WHOLE)
+    states(world, 1)
+    sleeper = world.start(WHOLE)
+    sleeper.run_until("commit")
+    world.pass_time()
+    world.load(WHOLE)
+    states(world, 4)
+    world.load(WHOLE)
+    sleeper.finish()
+    assert applied(world, WHOLE) == [1, 2, 1, 4]
+    world.recover_and_run_to_the_end()
+
+
+def test_a_restore_undoes_a_state_that_returned(world: World) -> None:
+    states(world, 1, 2, 1)
+    world.load(WHOLE)
+    world.restore(WHOLE, kept=1)
+    world.load(WHOLE)
+    assert applied(world, WHOLE) == [1, 2, 1]
+    world.recover_and_run_to_the_end()
+
+
+def test_a_renamed_file_does_not_return(world: World) -> None:
+    states(world, 1, 2)
+    world.load(WHOLE)
+    states(world, 1)  # its time is that of file 1, as all times here
+    world.vanish(1)
+    assert world.load(WHOLE).outcome is Outcome.NOTHING_NEW
+    assert applied(world, WHOLE) == [1, 2]

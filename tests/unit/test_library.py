@@ -109,3 +109,28 @@ def test_names_that_delta_holds_only_with_column_mapping(spark: SparkSession, tm
     assert [
         tuple(row) for row in spark.sql(f"SELECT `full name` FROM delta.`{tmp_path}/lake/people`").collect()
     ] == [("b",)]
+
+
+def test_a_state_that_returns_by_a_call(spark: SparkSession, tmp_path: Path) -> None:
+    database = {"type": "sqlite", "path": str(tmp_path / "people.db")}
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"id,name\n1,{name}\n")
+
+    def load(name: str, **options: Any) -> tm.Receipt:
+        return tm.merge(str(tmp_path / f"{name}.csv"), "people", destination=database, spark=spark, **options)
+
+    for name in "aba":
+        assert not load(name, strategy="full_refresh").already_applied
+        assert load(name, strategy="full_refresh").already_applied
+        assert rows_in(database) == [("1", name)]
+    planned = tm.plan(
+        str(tmp_path / "b.csv"), "people", destination=database, spark=spark, strategy="full_refresh"
+    )
+    assert (planned.counts.inserted, len(planned.warnings)) == (1, 1)
+    assert "before its latest load" in load("b", strategy="full_refresh").warnings[0]
+    left = load("a", unique_key="id")
+    assert (left.already_applied, rows_in(database)) == (True, [("1", "b")])
+    assert "it is not loaded again" in left.warnings[0]
+    with pytest.raises(SourceError, match="repeated_content is fail"):
+        load("a", unique_key="id", repeated_content="fail")
+    assert load("a", unique_key="id", repeated_content="apply").updated == 1

@@ -17,6 +17,7 @@ from tallymark.model.settings import (
     MergeSettings,
     OnTargetDuplicates,
     Operation,
+    RepeatedContent,
     Scd2Settings,
     SchemaEvolution,
     Strategy,
@@ -237,6 +238,11 @@ class PipelineConfig(Section):
     )
     on_target_duplicates: OnTargetDuplicates = Field(
         OnTargetDuplicates.REPAIR, description="What to do with keys that the table already has twice"
+    )
+    repeated_content: RepeatedContent | None = Field(
+        None,
+        description="What to do with a file that brings a content again after another one; default: apply "
+        "for full_refresh, full_merge, snapshot and scd2 with scd_close_absent, else skip",
     )
     archive_landing_zones: bool = Field(False, description="Move files to _archive/ once they are committed")
     provenance: bool = Field(True, description="Rows carry _source_file_hash, _source_file and _ingested_at")

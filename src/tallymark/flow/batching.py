@@ -54,7 +54,7 @@ def choose(
     max_attempts: int,
     set_aside: Collection[str] = (),
 ) -> Choice:
-    """`waiting` is in the order in which contents apply. One that is out of attempts, or failed in this run
+    """`waiting` is in the order in which contents apply. One that waits for `requeue`, or failed in this run
     (`set_aside`), stops those after it where order matters, and nothing else. One that failed before gets a
     batch of its own, so that it cannot make others fail again. So does the result of a query."""
     files: list[SourceFile] = []
@@ -62,7 +62,7 @@ def choose(
     for position, entry in enumerate(waiting):
         content = entry.content
         failed_before = entry.state is FileState.FAILED
-        if content.name in set_aside or (failed_before and entry.attempts >= max_attempts):
+        if content.name in set_aside or entry.is_stuck(max_attempts):
             if ordered:
                 behind = tuple(later.content.name for later in waiting[position + 1 :])
                 return Choice(_batch_of(files), behind)

@@ -32,16 +32,17 @@ from tallymark.errors import (
     UnreadableFile,
 )
 from tallymark.flow.batching import next_contents, waiting_in_order
-from tallymark.flow.discover import Discovered, discover, offer_of, register
+from tallymark.flow.discover import Discovered, Offer, discover, offer_of, register
 from tallymark.flow.job import Job
 from tallymark.flow.lease import HeldLease, held_lease
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.ledger import Ledger
 from tallymark.model.batch import OTHER_FENCE, Batch, BatchContents, Files, QueryResult, SourceFile
 from tallymark.model.receipt import Applied, Counts, Receipt
-from tallymark.model.report import Failure, Step
+from tallymark.model.report import Discovery, Failure, Step
 from tallymark.model.section import redact, redacted
 
+_NUMBERS_ASKED = 8  # of deliveries of one content, at a time
 _BATCHED_AGAIN = Failure("TM000", "released to be batched again")
 
 
@@ -133,13 +134,13 @@ class Claim:
 
     def _adopt(self, markers: TableMarkers) -> None:
         job = self._job
-        waiting = {entry.content.content_hash: entry.content for entry in waiting_in_order(job)}
+        waiting = {entry.content.identity: entry.content for entry in waiting_in_order(job)}
         by_batch: dict[str, list[SourceFile | QueryResult]] = {}
         for content_hash, content in waiting.items():
             if applied := markers.by_hash.get(content_hash):
                 by_batch.setdefault(applied.marker.batch_id, []).append(content)
         for batch_id, contents in by_batch.items():
-            applied = markers.by_hash[contents[0].content_hash]
+            applied = markers.by_hash[contents[0].identity]
             batch = Batch(
                 id=batch_id,
                 pipeline=job.task.pipeline,
@@ -250,30 +251,45 @@ class TrialLease:
         self.lease = self.ledger.raise_fence(self.lease, above=above)
 
 
-def planned_batch(job: Job) -> tuple[Batch | None, int]:
-    """The batch that a run would load first, and how many contents would wait behind it. What takes time,
-    listing the source and asking the table, is done before the trial, which locks the table in the ledger;
-    only a table that was rolled back is asked once more in it."""
+@dataclass(frozen=True)
+class PlannedBatch:
+    """The batch that a run would load first; None: nothing is new."""
+
+    batch: Batch | None = None
+    behind: int = 0  # contents that wait behind it
+    warnings: tuple[str, ...] = ()  # of discovery
+
+
+def planned_batch(job: Job) -> PlannedBatch:
+    """What takes time, listing the source and asking the table, is done before the trial, which locks the
+    table in the ledger; only a table that was rolled back is asked once more in it."""
     offer = offer_of(job)
-    asked = hashes_to_settle(job) | {content.content_hash for content in offer.contents}
+    found = _on_trial(job, offer) if offer.contents else Discovered(Discovery(), ())
+    asked = hashes_to_settle(job) | {content.identity for content in found.new}
     rolled_back = was_rolled_back(job)
     if not (asked or rolled_back):
-        return None, 0
+        return PlannedBatch(warnings=found.warnings)
     markers = job.target.markers(asked)
 
-    def attempt(ledger: Ledger, lease: Lease) -> tuple[Batch | None, int]:
+    def attempt(ledger: Ledger, lease: Lease) -> PlannedBatch:
         run_id = ledger.start_run("", "plan", host="", pid=0)
         trial = replace(job, ledger=ledger, run=replace(job.run, id=run_id))
         found = register(trial, offer)
         if not (rolled_back or has_work(trial, found)):
-            return None, 0
+            return PlannedBatch(warnings=found.warnings)
         claim = Claim(trial, TrialLease(ledger, lease))
         claim.settle(markers=markers)
         claim.set_aside(found.unreadable)
         batch = claim.next_batch()
-        return batch, len(ledger.waiting_contents(job.task.pipeline, table_key=job.table_key))
+        behind = len(ledger.waiting_contents(job.task.pipeline, table_key=job.table_key))
+        return PlannedBatch(batch, behind, found.warnings)
 
     return job.ledger.trial(job.table_key, attempt)
+
+
+def _on_trial(job: Job, offer: Offer) -> Discovered:
+    """What registering would say. A file's identity depends on the deliveries before it."""
+    return job.ledger.trial(job.table_key, lambda ledger, _: register(replace(job, ledger=ledger), offer))
 
 
 def has_work(job: Job, found: Discovered) -> bool:
@@ -293,7 +309,37 @@ def hashes_to_settle(job: Job) -> set[str]:
     """Of all contents that are in an open batch or wait."""
     open_batches = job.ledger.open_batches(job.table_key)
     asked = {content_hash for batch in open_batches for content_hash in batch.content_hashes}
-    return asked | {entry.content.content_hash for entry in waiting_in_order(job)}
+    return asked | {entry.content.identity for entry in waiting_in_order(job)}
+
+
+def delivered_again(job: Job) -> tuple[tuple[SourceFile, ...], TableMarkers]:
+    """The files that wait, as their next deliveries, if the table holds each of them, and none in its latest
+    load. Else none: one of them is new, or what the table got last. With the markers of what waits."""
+    files = [c for entry in waiting_in_order(job) if isinstance(c := entry.content, SourceFile)]
+    first: TableMarkers | None = None
+    again: dict[SourceFile, SourceFile] = {}
+    start = 0
+    while True:
+        asked = {
+            file: [replace(file, returned=n) for n in range(start, start + _NUMBERS_ASKED)]
+            for file in files
+            if file not in again
+        }
+        markers = job.target.markers({one.identity for some in asked.values() for one in some})
+        first = first or markers
+        for file, deliveries in asked.items():
+            held = [one for one in deliveries if one.identity in markers.by_hash]
+            latest = any(
+                markers.by_hash[one.identity].marker.sequence == markers.held_sequence for one in held
+            )
+            if latest or (not held and start == 0):
+                return (), first
+            last = held[-1].returned if held else start - 1
+            if last < deliveries[-1].returned:
+                again[file] = replace(file, returned=last + 1)
+        if len(again) == len(files):
+            return tuple(again.values()), first
+        start += _NUMBERS_ASKED
 
 
 def receipt_from_marker(job: Job, applied: Applied) -> Receipt:

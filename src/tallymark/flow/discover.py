@@ -6,17 +6,19 @@ That needs no Spark where the inputs can tell their version without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tallymark.errors import UnreadableFile
 from tallymark.flow.job import Job, Query
-from tallymark.flow.transform.archive import contents_read
+from tallymark.flow.transform.archive import FilesRead
 from tallymark.flow.transform.backfill import window_of
 from tallymark.flow.transform.views import view_pin
-from tallymark.model.batch import FileStat, Pin, QueryResult, SourceFile
+from tallymark.ledger.contents import Registration
+from tallymark.ledger.repeats import Repeats
+from tallymark.model.batch import Content, FileStat, Pin, QueryResult, SourceFile
 from tallymark.model.report import DeferredInput, Discovery, RepeatedFile, Step
-from tallymark.sources.new_files import Found
+from tallymark.sources.new_files import Found, still_there
 from tallymark.sources.new_files import discover as find_files
 
 
@@ -27,12 +29,15 @@ class Offer:
     vanished: frozenset[str]  # names of waiting contents that are no longer offered
     deferred: tuple[tuple[str, str], ...] = ()  # (name, why it is left for the next run)
     unreadable: tuple[UnreadableFile, ...] = ()
+    repeats: Repeats | None = None  # None: contents are taken as they are
 
 
 @dataclass(frozen=True)
 class Discovered:
     report: Discovery
     unreadable: tuple[UnreadableFile, ...]
+    new: tuple[Content, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def discover(job: Job) -> Discovered:
@@ -41,15 +46,34 @@ def discover(job: Job) -> Discovered:
 
 
 def register(job: Job, offer: Offer) -> Discovered:
-    registered = job.ledger.register(job.task.pipeline, job.table_key, offer.contents)
+    registered = job.ledger.register(job.task.pipeline, job.table_key, offer.contents, offer.repeats)
     job.ledger.forget_vanished(job.task.pipeline, offer.vanished)
     report = Discovery(
         offer.listed,
         len(registered.new),
         tuple(RepeatedFile(*pair) for pair in registered.duplicates),
         tuple(DeferredInput(*pair) for pair in offer.deferred),
+        tuple(RepeatedFile(*pair) for pair in registered.returned),
     )
-    return Discovered(report, offer.unreadable)
+    return Discovered(report, offer.unreadable, registered.new, tuple(_told(job, registered)))
+
+
+def _told(job: Job, registered: Registration) -> Iterator[str]:
+    """A state that changes without new contents must not go unnoticed, and one that stays neither."""
+    for pairs, what in (
+        (registered.returned, "are applied again: they come after other contents"),
+        (
+            registered.skipped,
+            f"are not loaded again ({job.task.strategy}), though other contents came between",
+        ),
+    ):
+        if pairs:
+            name, before = pairs[0]
+            more = f" and {len(pairs) - 1} more" if len(pairs) > 1 else ""
+            yield (
+                f"{name}{more}: contents that were delivered before, as {before}, {what}; "
+                "see repeated_content"
+            )
 
 
 def offer_of(job: Job) -> Offer:
@@ -57,7 +81,23 @@ def offer_of(job: Job) -> Offer:
     if query is not None:
         return _offered_result(job, query)
     found = offered_files(job)
-    return Offer(found.files, found.listed, found.vanished, found.waiting, found.unreadable)
+    repeats = Repeats(
+        job.task.repeated_content,
+        job.task.order,
+        job.task.is_grouped,
+        unread=tuple(error.path for error in found.unreadable),
+        renamed=_renamed(job, found.files),
+    )
+    return Offer(found.files, found.listed, found.vanished, found.waiting, found.unreadable, repeats)
+
+
+def _renamed(job: Job, files: Sequence[SourceFile]) -> frozenset[str]:
+    """A file that has its bytes and modification time under a new name, and is no longer there under the old
+    one, is the same delivery."""
+    known = job.ledger.renamed_from(job.task.pipeline, job.table_key, files) if files else {}
+    old_paths = {path for paths in known.values() for path in paths}
+    there = still_there(old_paths, lambda: job.spark) if old_paths else set()
+    return frozenset(path for path, paths in known.items() if there.isdisjoint(paths))
 
 
 def offered_files(job: Job, on_listed: Callable[[Sequence[str]], None] = lambda paths: None) -> Found:
@@ -145,8 +185,8 @@ def _files_in(
     kept = {path: file for path, file in known.items() if path not in found.vanished}
     files = {**kept, **{file.path: file for file in found.files}}
     if job.task.archive:
-        read = contents_read(job)
-        files = {path: file for path, file in files.items() if file.content_hash not in read}
+        read, policy = FilesRead.of(job), job.task.repeated_content
+        files = {path: file for path, file in files.items() if read.is_due(file, policy)}
     if not files:
         deferred.append((f"landing zone {zone}", "it holds no new files yet"))
     return tuple(files[path] for path in sorted(files))

@@ -31,10 +31,15 @@ from tallymark.model.batch import ONLY_NEW, Rerun, code_hash
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Cancellation, Event, Step
 from tallymark.model.section import Scalar
-from tallymark.model.settings import EnvelopeSettings, MergeSettings
+from tallymark.model.settings import EnvelopeSettings, MergeSettings, RepeatedContent
 from tallymark.spark import Sessions
 from tallymark.spark.sessions import activate
-from tallymark.strategies.build import ORDER_FREE, effective_settings, takes_one_file_per_batch
+from tallymark.strategies.build import (
+    ORDER_FREE,
+    default_for_repeats,
+    effective_settings,
+    takes_one_file_per_batch,
+)
 from tallymark.templates import References
 
 if TYPE_CHECKING:
@@ -78,6 +83,7 @@ class Task:
     allow_deletes: bool = False
     rerun: Rerun = ONLY_NEW
     archive: bool = False  # move files away once they are loaded
+    repeated: RepeatedContent | None = None  # None: the strategy's default
     quality: Quality = field(default_factory=Quality)
 
     @property
@@ -112,6 +118,16 @@ class Task:
             if self.query or takes_one_file_per_batch(effective_settings(self.settings).settings)
             else MANY_FILES
         )
+
+    @property
+    def repeated_content(self) -> RepeatedContent:
+        return self.repeated or default_for_repeats(effective_settings(self.settings).settings)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether each file would be a state of its own, had the user not set how many belong together."""
+        alone = takes_one_file_per_batch(effective_settings(self.settings).settings)
+        return alone and self.batch.max_files not in (None, 1)
 
     @property
     def ordered(self) -> bool:
@@ -271,6 +287,7 @@ def pipeline_job(
         allow_deletes=options.get("allow_deletes", False),
         rerun=rerun,
         archive=_archives(project, pipeline),
+        repeated=config.repeated_content,
         quality=quality_of(project, pipeline),
     )
 

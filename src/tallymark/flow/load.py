@@ -455,5 +455,7 @@ def _parts(rows: pa.Table, batch: Batch, plan: Plan) -> Iterator[pa.Table]:
 def _provenance(name: str, file_orders: pa.ChunkedArray, batch: Batch) -> pa.Array | pa.ChunkedArray:
     if name == INGESTED_AT:
         return pa.repeat(pa.scalar(batch.as_of, pa.timestamp("us", "UTC")), len(file_orders))
-    of_files = batch.content_hashes if name == SOURCE_FILE_HASH else batch.names
+    of_files = [
+        content.content_hash if name == SOURCE_FILE_HASH else content.name for content in batch.members
+    ]
     return pa.array(of_files, pa.string()).take(file_orders)

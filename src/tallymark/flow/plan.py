@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tallymark.checks.split import Checked, bad_rows
 from tallymark.destinations.contract import PreparedLoad
 from tallymark.errors import TallymarkError
@@ -21,10 +23,14 @@ _BAD_ROWS_SHOWN = 20
 def explain_pipeline(job: Job, samples: int) -> PlanReport:
     """The plan of the next batch: an open one, else the first that a load would make."""
     try:
-        batch, more = planned_batch(job)
+        planned = planned_batch(job)
     except TallymarkError as error:
         return _report(job, failure=error)
-    return _report(job) if batch is None else explain_batch(job, batch, more, samples)
+    if planned.batch is None:
+        report = _report(job)
+    else:
+        report = explain_batch(job, planned.batch, planned.behind, samples)
+    return replace(report, warnings=planned.warnings + report.warnings)
 
 
 def explain_batch(job: Job, batch: Batch, more: int, samples: int) -> PlanReport:

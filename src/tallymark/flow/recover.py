@@ -32,7 +32,7 @@ def recover_pipeline(job: Job) -> PipelineReport:
     the next `run`."""
     progress = PipelineProgress(job)
     try:
-        progress.discovery = discover(job).report
+        progress.discovered(discover(job))
         with claim_table(job) as claim:
             progress.recovered, progress.undone, progress.still_open = (
                 claim.recovered,

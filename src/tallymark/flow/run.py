@@ -27,7 +27,7 @@ from tallymark.flow.discover import Discovered, discover
 from tallymark.flow.job import Job
 from tallymark.flow.transform.archive import archive_committed
 from tallymark.flow.transform.views import make_view
-from tallymark.model.batch import Batch, FileState
+from tallymark.model.batch import Batch
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import Discovery, Failure, Outcome, PipelineReport, Step
 
@@ -41,7 +41,7 @@ def run_pipeline(job: Job) -> PipelineReport:
     try:
         job.stop_if_cancelled()
         found = discover(job)
-        progress.discovery = found.report
+        progress.discovered(found)
         progress.report_stuck_files(found)
         if has_work(job, found) or was_rolled_back(job):
             with claim_table(job) as claim:
@@ -134,6 +134,10 @@ class PipelineProgress:
     cancelled: bool = False
     started: float = field(default_factory=time.monotonic)
 
+    def discovered(self, found: Discovered) -> None:
+        self.discovery = found.report
+        self.warnings.extend(found.warnings)
+
     def loaded(self, receipt: Receipt) -> None:
         self.receipts.append(receipt)
         self.warnings.extend(w for w in receipt.warnings if w not in self.warnings)
@@ -144,8 +148,16 @@ class PipelineProgress:
             self.failed(unreadable)
         task = self.job.task
         waiting = waiting_in_order(self.job)
-        stuck = [e for e in waiting if e.state is FileState.FAILED and e.attempts >= task.max_attempts]
-        if stuck:
+        stuck = [entry for entry in waiting if entry.is_stuck(task.max_attempts)]
+        if refused := [entry for entry in stuck if entry.attempts == 0]:
+            self.failed(
+                SourceError(
+                    f"{len(refused)} files are refused by repeated_content: fail, first "
+                    f"{refused[0].content.name}: {refused[0].error}",
+                    hint=f"remove them, or load them again with `tallymark requeue {task.pipeline}`",
+                )
+            )
+        if stuck := [entry for entry in stuck if entry.attempts > 0]:
             self.failed(
                 SourceError(
                     f"{len(stuck)} files failed {task.max_attempts} times and are not retried, first "

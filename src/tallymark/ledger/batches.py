@@ -268,7 +268,7 @@ def _find(tx: Tx, batch: Batch) -> list[tuple[Row | None, Content]]:
             )
         )
         found.update({(row.path, row.content_hash): row for row in rows})
-    return [(found.get((content.name, content.content_hash)), content) for content in batch.members]
+    return [(found.get((content.name, content.identity)), content) for content in batch.members]
 
 
 def _claimable(row: Row | None, content: Content) -> int:

@@ -9,7 +9,7 @@ before it was loaded hands the content to a duplicate that is still there, so th
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, assert_never
@@ -17,12 +17,12 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from tallymark.ledger.database import Row, Tx, chunks
+from tallymark.ledger.repeats import Judged, Repeats, judge
 from tallymark.ledger.schema import HOLDS_CONTENT, OFFERED, ContentKind, contents
 from tallymark.model.batch import (
     BatchContents,
     Content,
     Files,
-    FileStat,
     FileState,
     FrameRows,
     Pin,
@@ -34,7 +34,6 @@ from tallymark.model.batch import (
 
 WAITING = (FileState.PENDING, FileState.FAILED)
 _HERE = contents.c.gone_at.is_(None)
-_IS_FILE = contents.c.kind == ContentKind.FILES
 COLUMNS = (  # what `content_of` reads
     contents.c.kind,
     contents.c.path,
@@ -42,8 +41,9 @@ COLUMNS = (  # what `content_of` reads
     contents.c.modified_ns,
     contents.c.content_hash,
     contents.c.details,
+    contents.c.returned,
+    contents.c.bytes_hash,
 )
-_FILE_COLUMNS = (contents.c.path, contents.c.size, contents.c.modified_ns, contents.c.content_hash)
 _RETIRED = (contents.c.id, contents.c.table_key, contents.c.content_hash, contents.c.state)
 _FRESH = {"attempts": 0, "error": ""}
 _REFRESH = (
@@ -63,6 +63,8 @@ _REFRESH = (
 class Registration:
     new: tuple[Content, ...]
     duplicates: tuple[tuple[str, str], ...]  # (name, name of the record that it repeats)
+    returned: tuple[tuple[str, str], ...] = ()  # of `new`: states that return, and what held them before
+    skipped: tuple[tuple[str, str], ...] = ()  # repeats of what is no longer the latest, and what they repeat
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ class WaitingContent:
     state: FileState  # PENDING or FAILED
     attempts: int
     error: str
+
+    def is_stuck(self, max_attempts: int) -> bool:
+        """Whether it waits for `requeue`: it is out of attempts, or was refused before any."""
+        return self.state is FileState.FAILED and (self.attempts >= max_attempts or self.attempts == 0)
 
 
 @dataclass(frozen=True)
@@ -99,11 +105,13 @@ class _Arrivals:
 
 def values_of(content: Content) -> dict[str, object]:
     """The columns that identify and describe a content; the inverse of `content_of`."""
-    size = modified_ns = 0
+    size = modified_ns = returned = 0
+    bytes_hash: str | None = None
     details: dict[str, object] | None = None
     match content:
         case SourceFile():
             kind, size, modified_ns = ContentKind.FILES, content.size, content.modified_ns
+            returned, bytes_hash = content.returned, content.content_hash if content.returned else None
         case QueryResult(pin=pin):
             kind, modified_ns = (
                 (ContentKind.QUERY if content.is_whole else ContentKind.WINDOW),
@@ -121,16 +129,18 @@ def values_of(content: Content) -> dict[str, object]:
         "path": content.name,
         "size": size,
         "modified_ns": modified_ns,
-        "content_hash": content.content_hash,
+        "content_hash": content.identity,
         "details": None if details is None else json.dumps(details, sort_keys=True),
+        "returned": returned,
+        "bytes_hash": bytes_hash,
     }
 
 
 def content_of(row: Sequence[Any]) -> Content:
     """Of a row that begins with `COLUMNS`."""
-    kind, path, size, modified_ns, content_hash, details = row[:6]
+    kind, path, size, modified_ns, content_hash, details, returned, bytes_hash = row[:8]
     if kind == ContentKind.FILES:  # a landing zone may hold a million
-        return SourceFile(path, size, modified_ns, content_hash)
+        return SourceFile(path, size, modified_ns, bytes_hash or content_hash, returned)
     described = json.loads(details)
     match ContentKind(kind):
         case ContentKind.QUERY | ContentKind.WINDOW:
@@ -188,29 +198,6 @@ def _pin(details: dict[str, Any]) -> Pin:
 # What is on record
 
 
-def known_files(
-    tx: Tx, pipeline: str, paths: Collection[str] | None, table_key: str | None
-) -> dict[str, SourceFile]:
-    query = sa.select(*_FILE_COLUMNS).where(contents.c.pipeline == pipeline, _IS_FILE, sa.text(OFFERED))
-    if table_key is not None:
-        query = query.where(contents.c.table_key == table_key)
-    if paths is None:
-        return {row[0]: SourceFile(*row) for row in tx.execute(query)}
-    asked = (query.where(contents.c.path.in_(some)) for some in chunks(paths))
-    return {row[0]: SourceFile(*row) for some in asked for row in tx.execute(some)}
-
-
-def known_stats(tx: Tx, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
-    query = sa.select(contents.c.path, contents.c.size, contents.c.modified_ns).where(
-        contents.c.pipeline == pipeline,
-        contents.c.path.in_(sa.bindparam("paths", expanding=True)),
-        contents.c.table_key == table_key,
-        contents.c.state != FileState.FAILED,
-        sa.text(OFFERED),
-    )
-    return {FileStat(*row) for some in chunks(paths) for row in tx.execute(query, {"paths": some})}
-
-
 def is_offered(tx: Tx, pipeline: str, table_key: str, content: Content) -> bool:
     query = sa.select(contents.c.id).where(
         contents.c.pipeline == pipeline,
@@ -235,22 +222,40 @@ def waiting(tx: Tx, pipeline: str, table_key: str | None) -> list[WaitingContent
     ]
 
 
-def register(tx: Tx, pipeline: str, table_key: str, given: Sequence[Content]) -> Registration:
+def register(
+    tx: Tx, pipeline: str, table_key: str, given: Sequence[Content], repeats: Repeats | None = None
+) -> Registration:
     """1. What a source offered before under these names and no longer does goes, and hands on contents that
-    were not loaded. 2. Each content, in the given order, finds its own record, or the record that it repeats,
-    or is new. 3. The differences are written.
+    were not loaded. 2. Files whose content is on record are judged by `repeats`; without it, contents are
+    taken as they are. 3. Each content, in the given order, finds its own record, or the record that it
+    repeats, or is new. 4. The differences are written.
     """
     tx.lock_tables(table_key)
     latest = {content.name: content for content in given}
-    offered = {name: c for name, c in latest.items() if isinstance(c, SourceFile | QueryResult)}
-    _retire(tx, _replaced(tx, pipeline, table_key, offered))
-    arrivals = _compare(tx, pipeline, table_key, latest.values())
+    at_path = _offered_under(
+        tx, pipeline, [name for name, c in latest.items() if isinstance(c, SourceFile | QueryResult)]
+    )
+    replaced = {
+        name: row
+        for name, row in at_path.items()
+        if row.table_key != table_key or not _is_same(row, latest[name], by_bytes=repeats is not None)
+    }
+    _retire(tx, replaced.values())
+    judged = Judged(tuple(latest.values()))
+    if repeats is not None:
+        judged = judge(tx, pipeline, table_key, judged.contents, repeats, frozenset(replaced))
+        returned = [c for c in judged.contents if c.name in at_path and c.name not in replaced]
+        _retire(tx, [at_path[c.name] for c in returned if at_path[c.name].content_hash != c.identity])
+    arrivals = _compare(tx, pipeline, table_key, judged.contents)
     if arrivals.updates:
         tx.execute(_REFRESH, arrivals.updates)
     if arrivals.inserts:
         same = {"pipeline": pipeline, "table_key": table_key, "registered_at": tx.now}
         tx.execute(contents.insert(), [same | _FRESH | row for row in arrivals.inserts])
-    return Registration(tuple(arrivals.new), tuple(arrivals.duplicates))
+    for name, error in judged.refused.items():
+        _refuse(tx, pipeline, name, error)
+    new = tuple(content for content in arrivals.new if content.name not in judged.refused)
+    return Registration(new, tuple(arrivals.duplicates), judged.returned, judged.skipped)
 
 
 def forget_vanished(tx: Tx, pipeline: str, paths: Collection[str]) -> None:
@@ -279,17 +284,6 @@ def requeue(tx: Tx, pipeline: str, paths: Collection[str] | None) -> int:
     if paths is None:
         return tx.execute(again).rowcount
     return sum(tx.execute(again.where(contents.c.path.in_(some))).rowcount for some in chunks(set(paths)))
-
-
-def committed_here(tx: Tx, pipeline: str, table_key: str) -> list[SourceFile]:
-    query = sa.select(*_FILE_COLUMNS).where(
-        contents.c.pipeline == pipeline,
-        contents.c.table_key == table_key,
-        contents.c.state == FileState.COMMITTED,
-        _IS_FILE,
-        sa.text(OFFERED),
-    )
-    return [SourceFile(*row) for row in tx.execute(query.order_by(contents.c.path))]
 
 
 def mark_gone(tx: Tx, pipeline: str, table_key: str, paths: Collection[str]) -> None:
@@ -362,19 +356,35 @@ def hand_on(tx: Tx, table_key: str, hashes: Iterable[str]) -> None:
             )
 
 
-def _replaced(tx: Tx, pipeline: str, table_key: str, latest: Mapping[str, Content]) -> list[Row]:
-    """Records of another content, or another table, than the name now stands for."""
-    rows: list[Row] = []
-    for some in chunks(latest):
-        at_path = sa.select(*_RETIRED, contents.c.path).where(
+def _offered_under(tx: Tx, pipeline: str, names: Collection[str]) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for some in chunks(names):
+        at_path = sa.select(*_RETIRED, contents.c.path, contents.c.bytes_hash).where(
             contents.c.pipeline == pipeline, contents.c.path.in_(some), sa.text(OFFERED)
         )
-        rows += [
-            row
-            for row in tx.execute(at_path)
-            if (row.table_key, row.content_hash) != (table_key, latest[row.path].content_hash)
-        ]
+        rows.update({row.path: row for row in tx.execute(at_path)})
     return rows
+
+
+def _is_same(row: Row, content: Content, *, by_bytes: bool) -> bool:
+    """Of a file that is judged, only the bytes are known so far."""
+    if by_bytes:
+        return bool((row.bytes_hash or row.content_hash) == content.content_hash)
+    return bool(row.content_hash == content.identity)
+
+
+def _refuse(tx: Tx, pipeline: str, name: str, error: str) -> None:
+    """FAILED without an attempt: only `requeue` lets it load."""
+    tx.execute(
+        contents.update()
+        .where(
+            contents.c.pipeline == pipeline,
+            contents.c.path == name,
+            contents.c.state == FileState.PENDING,
+            sa.text(OFFERED),
+        )
+        .values(state=FileState.FAILED, attempts=0, error=error)
+    )
 
 
 def _retire(tx: Tx, rows: Collection[Row]) -> None:
@@ -386,22 +396,22 @@ def _retire(tx: Tx, rows: Collection[Row]) -> None:
 
 
 def _compare(tx: Tx, pipeline: str, table_key: str, given: Collection[Content]) -> _Arrivals:
-    own, holders = _records(tx, pipeline, table_key, {content.content_hash for content in given})
+    own, holders = _records(tx, pipeline, table_key, {content.identity for content in given})
     arrivals = _Arrivals()
     for content in given:
-        record = own.get((content.name, content.content_hash))
+        record = own.get((content.name, content.identity))
         if record is not None and record.gone_at is None:
             if record.content != content:  # a file that was touched, or copied again
                 arrivals.updates.append(_refreshed(record, content, record.state, record.duplicate_of))
             continue
-        holder = holders.get(content.content_hash)
+        holder = holders.get(content.identity)
         state = _state_on_arrival(record, holder)
         original = None
         if holder is not None and state is FileState.DUPLICATE:
             original = holder.content.name
             arrivals.duplicates.append((content.name, original))
         else:
-            holders[content.content_hash] = record or _Record(None, state, None, None, content)
+            holders[content.identity] = record or _Record(None, state, None, None, content)
         if state is FileState.PENDING:
             arrivals.new.append(content)
         if record is not None:  # the source offered it before, and offers it again

@@ -19,6 +19,7 @@ from tallymark.ledger.database import Address, Database, OneTransaction, Tx, par
 from tallymark.ledger.leases import Lease
 from tallymark.ledger.migrations import migrate, version
 from tallymark.ledger.reading import PipelineSummary
+from tallymark.ledger.repeats import Repeats, renamed_from
 from tallymark.ledger.runs import ProcessProbe
 from tallymark.ledger.schema import HEAD
 from tallymark.model.batch import (
@@ -169,16 +170,29 @@ class Ledger:
     ) -> dict[str, SourceFile]:
         """The file that each of these paths, or of all, held when it was last registered. With `table_key`,
         only those registered for that table: after a pipeline got another table, everything is new again."""
-        return self._database.read(lambda tx: records.known_files(tx, pipeline, paths, table_key))
+        return self._database.read(lambda tx: reading.known_files(tx, pipeline, paths, table_key))
 
     def known_stats(self, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
         """Of `known_files`, what shows whether a file is still the same. Without those that failed: a
         repaired file, or one rewritten within the clock's resolution, may have kept its size and time."""
-        return self._database.read(lambda tx: records.known_stats(tx, pipeline, table_key, paths))
+        return self._database.read(lambda tx: reading.known_stats(tx, pipeline, table_key, paths))
 
-    def register(self, pipeline: str, table_key: str, contents: Sequence[Content]) -> Registration:
-        """Of equal contents, the first in the given order is loaded; the others are duplicates of it."""
-        return self._database.write(lambda tx: records.register(tx, pipeline, table_key, contents))
+    def register(
+        self,
+        pipeline: str,
+        table_key: str,
+        contents: Sequence[Content],
+        repeats: Repeats | None = None,
+    ) -> Registration:
+        """Of equal contents, the first in the given order is loaded; the others are duplicates of it. With
+        `repeats`, a file can also bring back a content that the table had before."""
+        return self._database.write(lambda tx: records.register(tx, pipeline, table_key, contents, repeats))
+
+    def renamed_from(
+        self, pipeline: str, table_key: str, files: Sequence[SourceFile]
+    ) -> dict[str, tuple[str, ...]]:
+        """Path → other paths at which a file of the same bytes and modification time is on record."""
+        return self._database.read(lambda tx: renamed_from(tx, pipeline, table_key, files))
 
     def is_offered(self, pipeline: str, table_key: str, content: Content) -> bool:
         """Whether it is registered, and its source offered it when it was last asked."""
@@ -200,7 +214,7 @@ class Ledger:
 
     def committed_files(self, pipeline: str, *, table_key: str) -> list[SourceFile]:
         """Files that are loaded and, as far as is known, still at their paths."""
-        return self._database.read(lambda tx: records.committed_here(tx, pipeline, table_key))
+        return self._database.read(lambda tx: reading.committed_here(tx, pipeline, table_key))
 
     def mark_gone(self, pipeline: str, paths: Collection[str], *, table_key: str) -> None:
         """Records that loaded files were moved away."""

@@ -12,8 +12,16 @@ import sqlalchemy as sa
 from tallymark.ledger.batches import QUALITY
 from tallymark.ledger.contents import COLUMNS, content_of
 from tallymark.ledger.database import Row, Tx, chunks
-from tallymark.ledger.schema import HOLDS_CONTENT, ContentKind, batch_members, batches, contents
-from tallymark.model.batch import BatchState, Fate, FileState, QueryResult, replay_name
+from tallymark.ledger.schema import HOLDS_CONTENT, OFFERED, ContentKind, batch_members, batches, contents
+from tallymark.model.batch import (
+    BatchState,
+    Fate,
+    FileStat,
+    FileState,
+    QueryResult,
+    SourceFile,
+    replay_name,
+)
 from tallymark.model.gate import GateResult, results_from
 from tallymark.model.receipt import Receipt
 from tallymark.model.report import BatchRecord, FailedFile, Failure
@@ -21,6 +29,14 @@ from tallymark.model.report import BatchRecord, FailedFile, Failure
 MOST_FAILED_FILES = 20
 _RESULTS = (ContentKind.QUERY, ContentKind.WINDOW)
 _OFFERED_KINDS = (ContentKind.FILES, *_RESULTS)
+_IS_FILE = contents.c.kind == ContentKind.FILES
+_FILE_COLUMNS = (
+    contents.c.path,
+    contents.c.size,
+    contents.c.modified_ns,
+    sa.func.coalesce(contents.c.bytes_hash, contents.c.content_hash),
+    contents.c.returned,
+)
 
 
 @dataclass(frozen=True)
@@ -125,6 +141,40 @@ def _results(
         .where(batches.c.table_key == table_key, batches.c.state.in_(states), contents.c.kind.in_(kinds))
         .order_by(batches.c.sequence.desc())
     )
+
+
+def known_files(
+    tx: Tx, pipeline: str, paths: Collection[str] | None, table_key: str | None
+) -> dict[str, SourceFile]:
+    query = sa.select(*_FILE_COLUMNS).where(contents.c.pipeline == pipeline, _IS_FILE, sa.text(OFFERED))
+    if table_key is not None:
+        query = query.where(contents.c.table_key == table_key)
+    if paths is None:
+        return {row[0]: SourceFile(*row) for row in tx.execute(query)}
+    asked = (query.where(contents.c.path.in_(some)) for some in chunks(paths))
+    return {row[0]: SourceFile(*row) for some in asked for row in tx.execute(some)}
+
+
+def known_stats(tx: Tx, pipeline: str, table_key: str, paths: Collection[str]) -> set[FileStat]:
+    query = sa.select(contents.c.path, contents.c.size, contents.c.modified_ns).where(
+        contents.c.pipeline == pipeline,
+        contents.c.path.in_(sa.bindparam("paths", expanding=True)),
+        contents.c.table_key == table_key,
+        contents.c.state != FileState.FAILED,
+        sa.text(OFFERED),
+    )
+    return {FileStat(*row) for some in chunks(paths) for row in tx.execute(query, {"paths": some})}
+
+
+def committed_here(tx: Tx, pipeline: str, table_key: str) -> list[SourceFile]:
+    query = sa.select(*_FILE_COLUMNS).where(
+        contents.c.pipeline == pipeline,
+        contents.c.table_key == table_key,
+        contents.c.state == FileState.COMMITTED,
+        _IS_FILE,
+        sa.text(OFFERED),
+    )
+    return [SourceFile(*row) for row in tx.execute(query.order_by(contents.c.path))]
 
 
 def _records() -> sa.Select[Any]:

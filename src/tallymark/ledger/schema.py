@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-HEAD = "0004"  # the newest migration
+HEAD = "0005"  # the newest migration
 VERSION_TABLE = "tallymark_schema_version"
 
 metadata = sa.MetaData()
@@ -101,7 +101,7 @@ contents = sa.Table(
     sa.Column("path", sa.Text, nullable=False),  # of a file; else the name that reports show
     sa.Column("size", sa.BigInteger, nullable=False),  # of a file in bytes; of a replay in rows
     sa.Column("modified_ns", sa.BigInteger, nullable=False),  # of a query: when it was first requested
-    sa.Column("content_hash", sa.Text, nullable=False),
+    sa.Column("content_hash", sa.Text, nullable=False),  # its identity
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("error", sa.Text, nullable=False),
@@ -110,6 +110,8 @@ contents = sa.Table(
     sa.Column("registered_at", UtcDateTime, nullable=False),
     sa.Column("gone_at", UtcDateTime),  # when the source no longer offered this content under this name
     sa.Column("details", sa.Text),  # JSON: what else a content of this kind consists of; null for files
+    sa.Column("returned", sa.Integer, nullable=False, server_default="0"),  # of a file: `SourceFile.returned`
+    sa.Column("bytes_hash", sa.Text),  # of a file that returned; null: the identity is the hash of the bytes
     sa.Index("tallymark_files_identity", "table_key", "content_hash", "path", "pipeline", unique=True),
     sa.Index(
         "tallymark_files_content",
@@ -128,6 +130,13 @@ contents = sa.Table(
         postgresql_where=sa.text(OFFERED),
     ),
     sa.Index("tallymark_files_by_state", "pipeline", "state"),
+    sa.Index(
+        "tallymark_files_returned",
+        "table_key",
+        "bytes_hash",
+        sqlite_where=sa.text("bytes_hash IS NOT NULL"),
+        postgresql_where=sa.text("bytes_hash IS NOT NULL"),
+    ),
 )
 
 # Also of failed batches, whose contents are in other batches now.

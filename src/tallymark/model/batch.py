@@ -1,6 +1,7 @@
 """What one commit applies: files, the result of a query, rows of a DataFrame or rows of the quarantine.
 
-Every content has a hash, by which it is applied to a table once, and a name, by which reports show it.
+Every content has an identity, by which it is applied to a table once, and a name, by which reports show it.
+The identity is the hash of the content, unless a state returns: see `SourceFile.returned`.
 """
 
 from __future__ import annotations
@@ -42,16 +43,22 @@ class FileStat(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file with known content."""
+    """A file with known content. Where a content is a state, it can come back after another one: then it is
+    a delivery of its own, which `returned` tells from the earlier ones."""
 
     path: str
     size: int
     modified_ns: int
-    content_hash: str
+    content_hash: str  # of its bytes
+    returned: int = 0  # how often its content had come back to the table, this delivery included
 
     @property
     def name(self) -> str:
         return self.path
+
+    @property
+    def identity(self) -> str:
+        return code_hash(self.content_hash, "returned", self.returned) if self.returned else self.content_hash
 
     @property
     def stat(self) -> FileStat:
@@ -112,6 +119,10 @@ class QueryResult:
         return cls(pin, content_hash, requested_ns)
 
     @property
+    def identity(self) -> str:
+        return self.content_hash
+
+    @property
     def name(self) -> str:
         return f"{'query' if self.is_whole else 'window'}:{self.content_hash[:16]}"
 
@@ -133,6 +144,10 @@ class FrameRows:
         return cls(content_id, sha256(f"frame:{content_id}".encode()).hexdigest())
 
     @property
+    def identity(self) -> str:
+        return self.content_hash
+
+    @property
     def name(self) -> str:
         return f"frame:{self.id}"
 
@@ -150,6 +165,10 @@ class QuarantinedRows:
         """A replay takes all that is left of a batch's rows, so a batch is replayed once, whatever part of it
         was dropped before or after."""
         return cls(batch_id, rows, code_hash("replay", pipeline, batch_id))
+
+    @property
+    def identity(self) -> str:
+        return self.content_hash
 
     @property
     def name(self) -> str:
@@ -192,7 +211,8 @@ class Batch:
 
     @property
     def content_hashes(self) -> tuple[str, ...]:
-        return tuple(content.content_hash for content in self.members)
+        """The identities of its contents, as ledger and markers keep them."""
+        return tuple(content.identity for content in self.members)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -70,6 +70,7 @@ class Discovery:
     new: int = 0
     duplicates: tuple[RepeatedFile, ...] = ()
     waiting: tuple[DeferredInput, ...] = ()
+    returned: tuple[RepeatedFile, ...] = ()  # of the new ones: they bring back what the table had before
 
 
 @dataclass(frozen=True)

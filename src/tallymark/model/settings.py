@@ -33,6 +33,14 @@ class OnTargetDuplicates(StrEnum):
     FAIL = "fail"
 
 
+class RepeatedContent(StrEnum):
+    """What happens to a file that brings a content again after the table got another one."""
+
+    SKIP = "skip"  # it is recorded, with a warning
+    APPLY = "apply"  # a state that returns
+    FAIL = "fail"  # it waits for `requeue`
+
+
 class Operation(StrEnum):
     """What an event of a change feed does."""
 

@@ -110,6 +110,11 @@ def recheck(files: Sequence[SourceFile], root: Path, spark: Callable[[], SparkSe
                 raise FileChanged(path, "it changed")
 
 
+def still_there(paths: Collection[str], spark: Callable[[], SparkSession]) -> set[str]:
+    """Those of the paths at which there is a file now."""
+    return {path for store, some in stores_of(paths, spark) for path in store.stat(some)}
+
+
 def order_files(files: Iterable[SourceFile], order: Literal["name", "modified"]) -> list[SourceFile]:
     """By name means by the whole path, character by character: `10.csv` comes before `9.csv`."""
     if order == "name":

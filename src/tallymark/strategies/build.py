@@ -26,7 +26,7 @@ from tallymark.model.plan import (
     ReplaceTable,
     Shape,
 )
-from tallymark.model.settings import MergeSettings, Strategy
+from tallymark.model.settings import MergeSettings, RepeatedContent, Strategy
 from tallymark.model.table import Column, TableShape, find_column
 from tallymark.strategies.cdc import has_truncate, merge_changes
 from tallymark.strategies.columns import compared, in_table, resolved, written_columns
@@ -43,6 +43,9 @@ from tallymark.strategies.scd2 import history_columns, history_of, keeps_history
 _ONE_FILE_PER_BATCH = frozenset(
     {Strategy.FULL_REFRESH, Strategy.FULL_MERGE, Strategy.SNAPSHOT, Strategy.DELETE_INSERT}
 )
+
+# Strategies for which a file is a state: it says what the table, or a part of it, is from now on.
+_STATES = frozenset({Strategy.FULL_REFRESH, Strategy.FULL_MERGE, Strategy.SNAPSHOT})
 
 # Strategies whose result does not depend on the order of the batches.
 ORDER_FREE = frozenset({Strategy.APPEND_ONLY})
@@ -109,6 +112,14 @@ def takes_one_file_per_batch(settings: MergeSettings) -> bool:
         settings.scd2.effective_from is None or settings.scd2.close_absent
     )
     return versions_by_load_time or settings.strategy in _ONE_FILE_PER_BATCH
+
+
+def default_for_repeats(settings: MergeSettings) -> RepeatedContent:
+    """A state that comes back is applied. Changes that come back are old news: they are not."""
+    is_state = settings.strategy in _STATES or (
+        settings.strategy is Strategy.SCD2 and settings.scd2.close_absent
+    )
+    return RepeatedContent.APPLY if is_state else RepeatedContent.SKIP
 
 
 def build_plan(

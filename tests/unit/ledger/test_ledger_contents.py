@@ -10,7 +10,9 @@ import pytest
 from tallymark.errors import FileChanged, LedgerError
 from tallymark.ledger import Ledger, Registration
 from tallymark.ledger.database import CHUNK
+from tallymark.ledger.repeats import Repeats
 from tallymark.model.batch import FrameRows, Pin, QuarantinedRows, QueryResult, SourceFile, Window
+from tallymark.model.settings import RepeatedContent
 from unit.ledger.ledger_setup import BROKEN, PIPELINE, TABLE, Worker, file
 
 
@@ -318,3 +320,39 @@ def test_a_hundred_thousand_known_files_are_read_quickly(ledger: Ledger) -> None
     seconds = time.process_time() - started
     assert known == {f.path: f for f in files}
     assert seconds < 1.5
+
+
+APPLY = Repeats(RepeatedContent.APPLY)
+
+
+def returned(worker: Worker, *files: SourceFile, repeats: Repeats = APPLY) -> list[tuple[str, int]]:
+    """The new deliveries among these files, with their numbers."""
+    new = worker.ledger.register(PIPELINE, TABLE, files, repeats).new
+    return [(content.name, content.returned) for content in new if isinstance(content, SourceFile)]
+
+
+def test_a_content_that_comes_after_another_one_returns(worker: Worker) -> None:
+    a, b = file("1.csv", "a"), file("2.csv", "b")
+    assert returned(worker, a, b) == [("1.csv", 0), ("2.csv", 0)]
+    assert returned(worker, a, b, file("2b.csv", "b"), file("3.csv", "a")) == [("3.csv", 1)]
+    assert returned(worker, a, b, file("3.csv", "a"), file("4.csv", "a")) == []
+    assert returned(worker, file("5.csv", "b"), file("6.csv", "a")) == [("5.csv", 1), ("6.csv", 2)]
+    hashes = {one.identity for one in (a, replace(a, returned=1), replace(a, returned=2))}
+    assert len(hashes) == 3
+    assert {entry.content.identity for entry in worker.ledger.waiting_contents(PIPELINE)} >= hashes
+
+
+def test_a_repeat_behind_a_file_that_cannot_be_read_may_be_a_state_that_returns(worker: Worker) -> None:
+    assert returned(worker, file("1.csv", "a")) == [("1.csv", 0)]
+    unread = replace(APPLY, unread=("2.csv",))
+    assert returned(worker, file("3.csv", "a"), repeats=unread) == [("3.csv", 1)]
+
+
+def test_a_repeat_that_is_older_than_what_waits_is_no_return(worker: Worker) -> None:
+    returned(worker, file("4.csv", "b"), file("5.csv", "a"))
+    assert returned(worker, file("3.csv", "a")) == []
+
+
+def test_files_that_make_one_state_do_not_return_while_they_wait(worker: Worker) -> None:
+    files = [file("1.csv", "a"), file("2.csv", "b"), file("3.csv", "a")]
+    assert returned(worker, *files, repeats=replace(APPLY, is_grouped=True)) == [("1.csv", 0), ("2.csv", 0)]

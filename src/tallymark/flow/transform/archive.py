@@ -8,16 +8,19 @@
 
 The files of a transform's landing zones are those that its results were pinned to. A content that one of its
 results has read, or is reading, is not read again: neither before the file is moved, nor when it is delivered
-again.
+again, unless it brings a state back (`repeated_content`).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from tallymark.errors import SourceError
 from tallymark.flow.job import Job
-from tallymark.model.batch import SourceFile
+from tallymark.model.batch import FileStat, SourceFile
 from tallymark.model.report import Step
+from tallymark.model.settings import RepeatedContent
 
 FOLDER = "_archive"
 
@@ -39,10 +42,37 @@ def archive_committed(job: Job) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def contents_read(job: Job) -> set[str]:
-    """Hashes of the files that results of this transform were computed from."""
-    results = job.ledger.results(job.table_key, with_open=True)
-    return {file.content_hash for result in results for file in result.pin.files}
+@dataclass(frozen=True)
+class FilesRead:
+    """The files that results of this transform were computed from."""
+
+    stats: frozenset[FileStat]
+    hashes: frozenset[str]
+    latest: frozenset[str]  # hashes of the newest result
+
+    @classmethod
+    def of(cls, job: Job) -> FilesRead:
+        results = job.ledger.results(job.table_key, with_open=True)
+        files = [file for result in results for file in result.pin.files]
+        latest = results[0].pin.files if results else ()
+        return cls(
+            frozenset(file.stat for file in files),
+            frozenset(file.content_hash for file in files),
+            frozenset(file.content_hash for file in latest),
+        )
+
+    def is_due(self, file: SourceFile, policy: RepeatedContent) -> bool:
+        """Whether a result must still read it: it is new, or brings a state back."""
+        if file.content_hash not in self.hashes:
+            return True
+        returns = file.stat not in self.stats and file.content_hash not in self.latest
+        if returns and policy is RepeatedContent.FAIL:
+            raise SourceError(
+                f"{file.path}: its content was read before, and repeated_content is fail",
+                hint="remove it, or set repeated_content: apply",
+                facts={"path": file.path},
+            )
+        return returns and policy is RepeatedContent.APPLY
 
 
 def _committed_files(job: Job) -> list[SourceFile]:
