@@ -22,7 +22,11 @@ from tallymark.model.batch import SourceFile
 from tallymark.sources.stores import is_local, stores_of
 
 _FIRST_READ = 16 << 10  # bytes
-_LONGEST_HEAD = 1 << 30
+# A few bytes can unpack to gigabytes, and a file need not have a line break. All that is read of a file here
+# goes through the driver's memory, for several files at once.
+_LONGEST_HEAD = 16 << 20  # bytes, packed or unpacked
+_MOST_FIELDS = 50_000
+_UNPACKED_AT_ONCE = 64  # times the bytes that were read
 COMPRESSIONS = (".gz", ".bz2", ".zst")
 _WORTH_SPLITTING = 8 << 20  # bytes; Spark does not split smaller files on two cores
 _AT_ONCE = 4 << 20
@@ -55,21 +59,38 @@ def first_records(
     paths: Sequence[str], dialect: Dialect, spark: Callable[[], SparkSession]
 ) -> dict[str, list[str] | None]:
     """By path; None for a file without a record. If the first read does not hold the whole record, more is
-    read."""
+    read, up to a limit. Raises UnreadableFile beyond it."""
     records: dict[str, list[str] | None] = {}
     for store, held in stores_of(paths, spark):
         left, size = list(held), _FIRST_READ
         while left:
             heads = store.head(left, size)
             for path, head in heads.items():
-                whole = len(head) < size or size >= _LONGEST_HEAD
-                text = _decode(path, _decompress(path, head), dialect.encoding, whole)
-                record = first_record(text, dialect)
+                most = min(_LONGEST_HEAD, size * _UNPACKED_AT_ONCE)
+                data = _decompress(path, head, most)
+                whole = len(head) < size and len(data) < most
+                record = first_record(_decode(path, data, dialect.encoding, whole), dialect)
+                if record.fields is not None and len(record.fields) > _MOST_FIELDS:
+                    raise UnreadableFile(
+                        path,
+                        f"its first record has more than {_MOST_FIELDS} fields",
+                        hint="look at its first line: is source.options sep right?",
+                    )
                 if record.complete or whole:
                     records[path] = record.fields
+                elif size >= _LONGEST_HEAD or len(data) >= _LONGEST_HEAD:
+                    raise _too_long(path)
             left = [path for path in left if path not in records]
-            size *= 16
+            size = min(size * 16, _LONGEST_HEAD)
     return records
+
+
+def _too_long(path: str) -> UnreadableFile:
+    return UnreadableFile(
+        path,
+        f"its first record is longer than {_LONGEST_HEAD >> 20} MiB, unpacked",
+        hint="a line break or a closing quote is missing, or the file is not what its name says",
+    )
 
 
 @dataclass(frozen=True)
@@ -96,13 +117,17 @@ def first_record(text: str, dialect: Dialect) -> Record:
 
 def _fields(text: str, at: int, dialect: Dialect) -> Record:
     fields: list[str] = []
+    end = at - 1  # of the line; looked for once, not for every field
     while True:
         value = ""
         if dialect.quote and text.startswith(dialect.quote, at):
             value, at, closed = _quoted(text, at + 1, dialect.quote)
             if not closed:
                 return Record([*fields, value], False)
-        end = _line_end(text, at)
+        if 0 <= end < at or not fields:
+            end = _line_end(text, at)
+        if len(fields) > _MOST_FIELDS:
+            return Record(fields, True)
         stop = text.find(dialect.separator, at, end if end >= 0 else len(text))
         if stop >= 0:
             fields.append(value + text[at:stop])
@@ -146,31 +171,31 @@ def _decode(path: str, data: bytes, encoding: str, whole: bool) -> str:
         ) from None
 
 
-def _decompress(path: str, data: bytes) -> bytes:
-    """As much as can be decompressed: the end of the stream is missing."""
+def _decompress(path: str, data: bytes, most: int) -> bytes:
+    """As much as can be decompressed, up to `most` bytes: the end of the stream is missing."""
     try:
         if path.endswith(".gz"):
-            return _members(data, lambda: zlib.decompressobj(31))
+            return _members(data, lambda: zlib.decompressobj(31), most)
         if path.endswith(".bz2"):
-            return _members(data, bz2.BZ2Decompressor)
+            return _members(data, bz2.BZ2Decompressor, most)
         if path.endswith(".zst"):
             import zstandard
 
             stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
-            return bytes(stream.read(_LONGEST_HEAD))
+            return bytes(stream.read(most))
     except Exception as error:  # each library has its own class
         raise UnreadableFile(path, f"cannot be decompressed: {error}") from error
     return data
 
 
-def _members(data: bytes, new: Callable[[], zlib._Decompress | bz2.BZ2Decompressor]) -> bytes:
+def _members(data: bytes, new: Callable[[], zlib._Decompress | bz2.BZ2Decompressor], most: int) -> bytes:
     """A file may be several compressed streams in a row."""
-    out = b""
-    while data:
+    out = bytearray()
+    while data and len(out) < most:
         stream = new()
-        out += stream.decompress(data)
+        out += stream.decompress(data, most - len(out))
         data = stream.unused_data if stream.eof else b""
-    return out
+    return bytes(out)
 
 
 # Whether each line of a delimited file is one record, so that several tasks can read parts of it. A quoted

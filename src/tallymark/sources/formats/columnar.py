@@ -44,7 +44,8 @@ _DIGITS: list[tuple[type[DataType], int]] = [(ByteType, 3), (ShortType, 5), (Int
 _EXACT_IN_DOUBLE = (ByteType, ShortType, IntegerType, FloatType, DoubleType)
 _AVRO_HEAD = 64 << 10
 _AVRO_MAGIC = b"Obj\x01"
-_LONGEST_AVRO_HEAD = 64 << 20
+_LONGEST_AVRO_HEAD = 16 << 20
+_LONGEST_NUMBER = 63  # bits
 
 
 def read_parquet(request: Request) -> DataFrame | None:
@@ -200,10 +201,13 @@ def writer_schema(store: FileStore, paths: Sequence[str], size: int) -> dict[str
             try:
                 schemas[path] = schema_of(head)
             except _TooShort:
-                if len(head) < size or size >= _LONGEST_AVRO_HEAD:
+                if len(head) < size:
                     raise UnreadableFile(path, "is cut off: its Avro schema is not complete") from None
+                if size >= _LONGEST_AVRO_HEAD:
+                    longest = f"{_LONGEST_AVRO_HEAD >> 20} MiB"
+                    raise UnreadableFile(path, f"its Avro schema is longer than {longest}") from None
         left = [path for path in left if path not in schemas]
-        size *= 16
+        size = min(size * 16, _LONGEST_AVRO_HEAD)
     return schemas
 
 
@@ -227,7 +231,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     """Zigzag encoding, seven bits in each byte, the lowest first."""
     raw = shift = 0
     while True:
-        if at >= len(data):
+        if at >= len(data) or shift > _LONGEST_NUMBER:
             raise _TooShort
         byte = data[at]
         at += 1

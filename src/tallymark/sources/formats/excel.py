@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _CELLS = "cells"
 _PROBLEM = "problem"
 _MISSING_LIBRARY = "openpyxl is missing"
+# A workbook is a zip file, which can unpack to any size. Sheets are read row by row, all else as a whole.
+_LIMITS = (4 << 30, 512 << 20)  # of a sheet, and of another part, in bytes when unpacked
 _OUTPUT = f"{PATH} string, {ROW_ORDER} bigint, {_CELLS} array<string>, {_PROBLEM} string"
 
 
@@ -96,8 +98,12 @@ def _cells(request: Request, files: Sequence[SourceFile], *, first_only: bool) -
     return content.select(path.alias(PATH), "content").mapInArrow(reader, _OUTPUT)
 
 
-def workbook_reader(
-    sheet: str | int | None, first_only: bool, missing_library: str, unreadable_mark: str
+def workbook_reader(  # noqa: PLR0915  self-contained
+    sheet: str | int | None,
+    first_only: bool,
+    missing_library: str,
+    unreadable_mark: str,
+    limits: tuple[int, int] = _LIMITS,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """Self-contained: it runs on workers where Tallymark is not installed."""
 
@@ -118,11 +124,23 @@ def workbook_reader(
             case _:
                 return str(value)
 
+    def refuse_bombs(data: bytes) -> None:
+        """More than a part says of its size is never unpacked, so what they say can be trusted."""
+        import io
+        import zipfile
+
+        for part in zipfile.ZipFile(io.BytesIO(data)).infolist():
+            most = limits[0] if part.filename.startswith("xl/worksheets/") else limits[1]
+            if part.file_size > most:
+                unpacked = f"{part.filename} unpacks to {part.file_size >> 20} MiB"
+                raise ValueError(f"{unpacked}, and at most {most >> 20} MiB are read")
+
     def rows(data: bytes) -> Iterator[tuple[int, list[str | None]]]:
         import io
 
         import openpyxl
 
+        refuse_bombs(data)
         book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
         names = book.sheetnames
         wanted = sheet if isinstance(sheet, str) else dict(enumerate(names)).get(sheet or 0)
