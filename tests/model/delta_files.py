@@ -239,6 +239,7 @@ class _GatedLoad:
     load: LakehouseLoad
     gate: Callable[[str, Callable[[], Any]], Any]
     duplicates: None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Counts:
