@@ -33,7 +33,7 @@ def load(bench: Bench, ledger: Ledger, folder: Path) -> PipelineReport:
         provenance=False,
     )
     connections = Connections(
-        bench.table, lambda: bench.spark, lambda _: bench.destination, str(folder / "quarantine")
+        bench.table, lambda: bench.spark, lambda _: bench.destination, (str(folder / "quarantine"),)
     )
     run = RunContext(
         ledger.start_run("test", "run", host="", pid=0), "test", lambda: datetime.now(UTC), lambda _: None

@@ -239,7 +239,6 @@ class _GatedLoad:
     load: LakehouseLoad
     gate: Callable[[str, Callable[[], Any]], Any]
     duplicates: None = None
-    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> Counts:

@@ -122,6 +122,8 @@ class World:
         number = len(self.landed) + 1
         words = " ".join(f"bad-{number}-{row}" for row in range(bad))
         text = self.landed[copy_of - 1].text if copy_of else f"{key} {number} {words}"
+        if ending == "w":  # a state has no bad rows here: replaying them would be one more state
+            text = " ".join(text.split()[:2])
         self.landed.append(Landed(number, ending, text))
         path = self._path(self.landed[-1])
         path.write_text(text)
