@@ -17,7 +17,7 @@ from typing import Any, assert_never
 import sqlalchemy as sa
 
 from tallymark.ledger.database import Row, Tx, chunks
-from tallymark.ledger.repeats import Judged, Repeats, judge
+from tallymark.ledger.repeats import JudgedFiles, Repeats, judge
 from tallymark.ledger.schema import HOLDS_CONTENT, OFFERED, ContentKind, contents
 from tallymark.model.batch import (
     BatchContents,
@@ -241,7 +241,7 @@ def register(
         if row.table_key != table_key or not _is_same(row, latest[name], by_bytes=repeats is not None)
     }
     _retire(tx, replaced.values())
-    judged = Judged(tuple(latest.values()))
+    judged = JudgedFiles(tuple(latest.values()))
     if repeats is not None:
         judged = judge(tx, pipeline, table_key, judged.contents, repeats, frozenset(replaced))
         returned = [c for c in judged.contents if c.name in at_path and c.name not in replaced]

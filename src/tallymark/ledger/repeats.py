@@ -55,7 +55,7 @@ class Repeats:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedFiles:
     contents: tuple[Content, ...]
     returned: tuple[tuple[str, str], ...] = ()  # (name, where the content was before)
     skipped: tuple[tuple[str, str], ...] = ()
@@ -87,16 +87,16 @@ def judge(
     given: Sequence[Content],
     repeats: Repeats,
     replaced: frozenset[str],
-) -> Judged:
+) -> JudgedFiles:
     """`given` is in the declared order. `replaced`: paths that held another content until now."""
     hashes = [content.content_hash for content in given if isinstance(content, SourceFile)]
     records = _records(tx, table_key, hashes)
     if not records and len(set(hashes)) == len(hashes):
-        return Judged(tuple(given))
+        return JudgedFiles(tuple(given))
     court = _Court(pipeline, repeats, replaced, records, _last_applied(tx, table_key, pipeline, repeats))
     court.line = _waiting(tx, pipeline, table_key, repeats)
     judged = tuple(court.judged(one) if isinstance(one, SourceFile) else one for one in given)
-    return Judged(judged, tuple(court.returned), tuple(court.skipped), court.refused)
+    return JudgedFiles(judged, tuple(court.returned), tuple(court.skipped), court.refused)
 
 
 class _Court:
