@@ -353,7 +353,7 @@ OF_PROTOCOL = (
     ),
     Mutant(
         "a failed file is taken for known",
-        "ledger/contents.py",
+        "ledger/reading.py",
         "contents.c.state != FileState.FAILED,",
         "contents.c.state.is_not(None),",
         (CONTENTS,),
@@ -362,9 +362,9 @@ OF_PROTOCOL = (
     # Batching
     Mutant(
         "a file that is out of attempts is tried again",
-        "flow/batching.py",
-        "if content.name in set_aside or (failed_before and entry.attempts >= max_attempts):",
-        "if content.name in set_aside or (failed_before and entry.attempts > max_attempts):",
+        "ledger/contents.py",
+        "return self.state is FileState.FAILED and (self.attempts >= max_attempts or self.attempts == 0)",
+        "return self.state is FileState.FAILED and (self.attempts > max_attempts or self.attempts == 0)",
         (BATCHING,),
         "a broken file is tried more often than declared",
     ),
