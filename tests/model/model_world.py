@@ -40,7 +40,7 @@ from tallymark.flow.recover import recover_pipeline, replay_pipeline
 from tallymark.flow.run import run_pipeline
 from tallymark.ledger import Ledger, open_ledger
 from tallymark.ledger.schema import metadata
-from tallymark.model.batch import Batch, BatchState, SourceFile
+from tallymark.model.batch import Batch, BatchState, QuarantinedRows, SourceFile
 from tallymark.model.report import Event, Outcome, PipelineReport
 from tallymark.model.settings import MergeSettings, Strategy
 
@@ -288,6 +288,7 @@ class World:
         for row in self.quarantines[name]:
             if row.attempt in judged.shown:
                 shown.setdefault(row.attempt.batch_id, []).append(row)
+        kept = {row.attempt.batch_id for row in self.quarantines[name]}
         bad = {file.content: file.text.split()[2:] for file in self.landed}
         markers = {commit.marker.batch_id: commit.marker for commit in table.held}
         fates = self.ledger.fates(name, {*markers, *shown})
@@ -296,6 +297,8 @@ class World:
             expected: list[str] = []
             if known is not None and known.state is BatchState.COMMITTED and not known.is_replayed:
                 expected = [word for content in marker.content_hashes for word in bad.get(content, [])]
+            if batch_id not in kept and QuarantinedRows.of(name, batch_id, 0).content_hash in table.contents:
+                expected = []  # replayed long ago, and removed; a new ledger knows that once it has settled
             found = shown.pop(batch_id, [])
             if sorted(row.word for row in found) != sorted(expected):
                 raise Broken(f"{name}: bad rows {found} of {batch_id} count, expected {expected}")

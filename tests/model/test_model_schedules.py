@@ -378,6 +378,20 @@ def test_bad_rows_follow_a_restored_table(world: World) -> None:
     assert counting(world) == ["bad-1-0"]
 
 
+def test_replayed_rows_that_were_removed_do_not_count_for_a_new_ledger(world: World) -> None:
+    """A replay removes what has not counted for a month."""
+    world.land(bad=1)
+    world.load(STATE)
+    world.load(STATE, replay_pipeline)
+    world.pass_time(40 * 86_400)
+    world.load(STATE, replay_pipeline)
+    assert world.quarantines[STATE] == []
+    world.lose_ledger()
+    world.load(STATE)
+    world.load(STATE, replay_pipeline)
+    assert counting(world) == [] and len(world.tables[STATE].held) == 2
+
+
 @pytest.mark.parametrize("gate", ["commit", "commit_batch"])
 def test_dying_in_a_replay(world: World, gate: str) -> None:
     world.land(bad=1)
