@@ -120,7 +120,8 @@ def _table_above(spark: SparkSession, home: Folder) -> str | None:
 
 def _table_below(folder: Path) -> str | None:
     for place, folders, _ in os.walk(folder):
-        if _LOG in folders:
+        # A log in the folder itself is what a killed first load has left of this very table.
+        if _LOG in folders and Path(place) != folder:
             return place
         folders[:] = sorted(filter(_is_data, folders))
     return None

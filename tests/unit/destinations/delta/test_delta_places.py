@@ -41,6 +41,10 @@ def test_a_link_into_another_table_is_refused(tmp_path: Path) -> None:
         refuse_nested(NO_SPARK, Folder.at(tmp_path / "link"))
 
 
+def test_a_log_that_a_killed_first_load_has_begun_is_of_the_table_itself(tmp_path: Path) -> None:
+    refuse_nested(NO_SPARK, Folder.at(table(tmp_path / "orders")))
+
+
 def test_neighbours_and_folders_that_vacuum_leaves_alone(tmp_path: Path) -> None:
     table(tmp_path / "orders")
     table(tmp_path / "new/_hidden/t")
